@@ -309,6 +309,7 @@ class TokenEvent(Event, frozen=True, kw_only=True):
     text: str  # raw model output; "" while a character or a stop text is incomplete
     logprob: Logprob | None = None  # if requested
     top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
+    names: tuple[str, ...] = ()  # texts of the tokens in `top`
 
 
 class TokenLogprobs(Value, frozen=True, kw_only=True):
@@ -317,6 +318,7 @@ class TokenLogprobs(Value, frozen=True, kw_only=True):
     token: Size
     logprob: Logprob  # given all tokens before it
     top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
+    names: tuple[str, ...] = ()  # texts of the token and of those in `top`
 
 
 class PromptLogprobs(Event, frozen=True, kw_only=True):

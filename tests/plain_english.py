@@ -122,8 +122,8 @@ def findings(paths: list[Path]) -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Check the paths of the command line, or all that ships."""
-    everything = [ROOT / "core", ROOT / "tui", ROOT / "macluster.py", *ROOT.glob("*.md"), *ROOT.glob("tests/**/*.md")]
+    """Check the paths of the command line, or the product, the tests and the documents."""
+    everything = [*(ROOT / name for name in ("core", "tui", "macluster.py", *TESTS)), *ROOT.glob("*.md")]
     found = list(findings([Path(word) for word in sys.argv[1:]] or everything))
     for each in found:
         print(each)

@@ -57,7 +57,7 @@ def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
 
 
 def _with_context(inputs: PlanInputs) -> tuple[PlanInputs, str]:
-    """`inputs` with a context and the Macs' memory beside it, and a note on a context that is chosen or too long."""
+    """`inputs` with a context and the Macs' free memory at it, and a note on a context that is chosen or too long."""
     asked, longest = inputs["context"], inputs.get("longest", DEFAULT_CONTEXT)
     peers_at: Callable[[int], Sequence[Peer]] = inputs.get("peers_at", lambda _: inputs["peers"])
     if asked:

@@ -113,6 +113,7 @@ class HubOffer(Body, frozen=True, kw_only=True):
     revision: str  # commit or branch
     licence: str  # the hub's name for it, or ""
     listed_on: str  # ISO date of the catalogue
+    text_only: bool = False  # its part for images isn't used
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
@@ -120,11 +121,11 @@ class ModelChoice(Body, frozen=True, kw_only=True):
 
     name: str
     path: str  # "" if nothing of it is on this Mac
-    model_type: str
-    layers: int
-    total_bytes: int
-    quantization: str  # "4-bit", "8-bit", … or the dtype
-    context_max: int
+    model_type: str = ""  # "" and 0 for one that can't be read
+    layers: int = 0
+    total_bytes: int = 0
+    quantization: str = ""  # "4-bit", "8-bit", … or the dtype
+    context_max: int = 0
     fingerprint: str = ""
     held_by: tuple[str, ...] = ()  # device ids of Macs that have all of it
     layers_here: tuple[tuple[int, int], ...] = ()  # on this Mac, if it has only a part

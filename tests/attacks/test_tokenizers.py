@@ -146,7 +146,7 @@ async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
     os.kill(tokenizer._texts._process.get_pid(), signal.SIGSTOP)
     stream = tokenizer.stream("answer")
     for token in range(3):
-        stream.add(token, told.append)
+        stream.add([token], [], told.append)
     with pytest.raises(BadModel, match="takes too long"):
         await tokenizer.stream("another").add_all([1])
     assert [getattr(one, "problem", None) and one.problem.what for one in told] == [  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
     streams, told = [tokenizer.stream(str(n)) for n in range(3)], [list[Decoded]() for _ in range(3)]
     for token in tokens:
         for stream, heard in zip(streams, told, strict=True):
-            stream.add(token, heard.append)  # type: ignore[arg-type]
+            stream.add([token], [], heard.append)  # type: ignore[arg-type]
     await until(lambda: all(len(heard) == len(tokens) for heard in told))
     expected = here.stream()
     for n, token in enumerate(tokens):

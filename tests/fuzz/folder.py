@@ -43,6 +43,7 @@ def _root() -> tuple[Path, tempfile.TemporaryDirectory[str]]:
     root = Path(held.name)
     for name in ("bad", "good"):
         (root / name).mkdir()
+        (root / name / "tokenizer.json").write_bytes(b"{}")
     _write(root / "good", _json(_CONFIG), _json(_TENSORS))
     return root, held
 

@@ -16,7 +16,7 @@ from core.events import LogLine
 from core.models.made.maker import make_model
 from core.node.config import ApiOptions
 from tests.fuzz.target import Target
-from tests.support.api import KEY, ServedDesk, served_desk
+from tests.support.api import KEY, ServedHarness, served_harness
 
 PAGE = "http://pages.example"
 _STEPS = 60  # turns of the event loop; no request here waits for anything else
@@ -59,12 +59,12 @@ class _Bench:
     def __init__(self) -> None:
         self._loop, self._stack = asyncio.new_event_loop(), AsyncExitStack()
         self._folder = TemporaryDirectory(prefix="heads")
-        self.desk = self._loop.run_until_complete(self._begin(Path(self._folder.name)))
+        self.harness = self._loop.run_until_complete(self._begin(Path(self._folder.name)))
 
-    async def _begin(self, folder: Path) -> ServedDesk:
+    async def _begin(self, folder: Path) -> ServedHarness:
         make_model(folder / "model", "llama", layers=1)
         options = ApiOptions(port=0, origins=frozenset({PAGE}))
-        return await self._stack.enter_async_context(served_desk(folder / "home", folder / "model", options))
+        return await self._stack.enter_async_context(served_harness(folder / "home", folder / "model", options))
 
     def attack(self, data: bytes) -> None:
         client = self._loop.run_until_complete(self._sent(data))
@@ -74,13 +74,13 @@ class _Bench:
             names = {line.partition(b":")[0].lower() for line in head.splitlines()}
             assert names <= _OURS, "a head that is none of ours"
         assert not seen or seen.startswith(b"HTTP/"), "something before the first head"
-        failed = [one for one in self.desk.bus.events if isinstance(one, LogLine) and "defect" in one.text]
+        failed = [one for one in self.harness.bus.events if isinstance(one, LogLine) and "defect" in one.text]
         assert not failed, failed[0].text
-        self.desk.bus.events.clear()
+        self.harness.bus.events.clear()
 
     async def _sent(self, data: bytes) -> _Client:
-        assert self.desk.api._runner
-        server = self.desk.api._runner.server
+        assert self.harness.api._runner
+        server = self.harness.api._runner.server
         assert server
         client, protocol = _Client(), server()
         protocol.connection_made(client)
@@ -89,7 +89,7 @@ class _Bench:
         protocol.connection_lost(None)
         for _ in range(20):
             await self._settle()
-            if not (self.desk.answers.under_way or self.desk.waiting()._running):
+            if not (self.harness.answers.under_way or self.harness.waiting()._running):
                 return client
         raise AssertionError("what was begun did not end with its client")
 

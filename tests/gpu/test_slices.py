@@ -1,5 +1,6 @@
-"""On a GPU the sums of a model depend on shapes: what a ring computes there equals mlx_lm within a tolerance, and its
-tokens are the same but where the best two are nearly alike. All other tests compute on the CPU.
+"""On a GPU the sums of a model depend on shapes: a ring equals mlx_lm within a tolerance.
+
+Its tokens are the same unless the best two are nearly equal. All other tests compute on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SHAPE: dict[str, Any] = {"layers": 8, "hidden": 256, "intermediate": 512, "head_
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In this process, and in the workers that it starts."""
+    """Use the GPU in this process, and in the workers that it starts."""
     monkeypatch.setenv(DEVICE, "gpu")
     mx.set_default_device(mx.gpu)
     yield
@@ -65,7 +66,7 @@ def test_a_ring_computes_what_mlx_lm_computes(
 
 
 def test_workers_on_a_gpu_answer_the_same_again(tmp_path: Path) -> None:
-    """The same work in the same shapes: here the tokens are the same to the last."""
+    """The same work in the same shapes: here all tokens are the same."""
     make_model(tmp_path, "llama", **SHAPE)
     with worker_ring(tmp_path, CUTS, draft=0) as ring:
         first, again = (ask(ring, tuple(range(101, 140)), 24, fresh=False).answer for _ in range(2))

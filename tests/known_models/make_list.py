@@ -8,6 +8,8 @@ computes the sizes without evaluating anything.
 from __future__ import annotations
 
 import argparse
+import copy
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
@@ -31,7 +33,6 @@ from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, S
 from tests.known_models.published_configs import PUBLISHED, Published
 
 _GROUP: Final = 64
-_EXPERT_GROUP: Final = 32
 
 
 def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> KnownModel:
@@ -46,6 +47,7 @@ def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tenso
         total_bytes=layout.total_bytes,
         quantization=quantization_of(config, tensors),
         context_max=context_of(config),
+        text_only="vision_config" in config,
         runs=runs_of(layout),
         embed_bytes=layout.embed_bytes,
         output_bytes=layout.output_bytes,
@@ -87,7 +89,7 @@ def _built(published: Published) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from mlx_lm.utils import _get_classes
 
     names = {mx.bfloat16: "BF16", mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
-    config = dict(published.config)
+    config = copy.deepcopy(published.architecture.config)
     model_class, args_class = _get_classes(config)
     model: nn.Module = model_class(args_class.from_dict(config))
     model.set_dtype(mx.bfloat16)
@@ -97,10 +99,9 @@ def _built(published: Published) -> tuple[dict[str, Any], dict[str, Tensor]]:
     def wanted(path: str, module: nn.Module) -> bool | dict[str, Any]:
         if not hasattr(module, "to_quantized") or module.weight.shape[-1] % _GROUP:
             return False
-        if published.experts and ".experts." in path:
-            settings[path] = {"group_size": _EXPERT_GROUP, "bits": 4, "mode": published.experts}
-            return dict(settings[path])
         said: bool | dict[str, Any] = own(path, module) if own else True
+        for pattern, form in published.others.items():
+            said = dict(form) if re.search(pattern, path) else said
         if isinstance(said, dict):
             settings[path] = said
         return said

@@ -20,7 +20,7 @@ import pytest
 from core.errors import NodeError
 from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
-from core.models.files.compared_hashes import COMPARED_NAME, uncompared
+from core.models.files.compared_hashes import COMPARED_NAME, doubtful
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
@@ -114,7 +114,7 @@ async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monke
             (expected,) = reference(repo, [PROMPT], 40)
             assert (await ask(head, PROMPT, 40)).tokens == expected
             for folder in folders:
-                assert not uncompared(folder)
+                assert not doubtful(folder).uncompared
                 with (folder / COMPARED_NAME).open("rb") as file:
                     assert name.encode() in file.readline()
 

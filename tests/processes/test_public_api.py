@@ -89,7 +89,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         served = Served(demo, ports[0])
         served.member = Served(demo, ports[1], 1)
         async with asyncio.timeout(120):  # its head announces the plan with the next beat
-            while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process says so
+            while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process reports it
                 await asyncio.sleep(0.05)
         yield served
         await served.close()
@@ -143,8 +143,15 @@ async def test_how_likely_each_token_of_a_prompt_was_is_what_mlx_lm_says(served:
             told = choice.logprobs
             assert told.token_logprobs[:-1] == pytest.approx([0.0, *expected], abs=1e-4)
             best: Any = mx.argmax(logprobs, axis=-1).tolist()
-            assert [next(iter(top)) for top in told.top_logprobs[1:]] == [f"token_id:{token}" for token in best]
+            names = [tokenizer.decode([token]) for token in (*best, *prompt[1:])]
+            names = [
+                f"token_id:{token}" if "\ufffd" in name else name
+                for name, token in zip(names, (*best, *prompt[1:]), strict=True)
+            ]
+            assert [next(iter(top)) for top in told.top_logprobs[1:]] == names[: len(best)]
+            assert told.tokens[1:-1] == names[len(best) :]
             assert [len(told.tokens), len(told.text_offset)] == [len(prompt) + 1] * 2
+            assert told.text_offset[-1] == len(choice.text) - len(told.tokens[-1])
 
 
 async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Served) -> None:

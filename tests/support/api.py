@@ -46,7 +46,7 @@ class Unlinked:
         return self.led
 
 
-class ServedDesk(AnswersHarness):
+class ServedHarness(AnswersHarness):
     """A node's answers served over the API; `asker` has a key."""
 
     served: ApiServed
@@ -63,7 +63,7 @@ class ServedDesk(AnswersHarness):
         self.loads.append(request.model)
 
     def loaded(self, name: str) -> None:
-        """Make that model ready in place of the one before."""
+        """Make that model ready in place of the current one."""
         assert self.leader.plan
         plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
         self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))
@@ -81,33 +81,33 @@ class ServedDesk(AnswersHarness):
 
 
 @asynccontextmanager
-async def served_desk(folder: Path, model: Path, options: ApiOptions | None = None) -> AsyncIterator[ServedDesk]:
+async def served_harness(folder: Path, model: Path, options: ApiOptions | None = None) -> AsyncIterator[ServedHarness]:
     private_folder(folder)
-    desk = ServedDesk(folder, model)
-    await desk.load()
-    plan = desk.leader.plan
+    harness = ServedHarness(folder, model)
+    await harness.load()
+    plan = harness.leader.plan
     assert plan
-    desk.bus.publish(PlanProposed(plan=plan))
-    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    harness.bus.publish(PlanProposed(plan=plan))
+    harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     keys = ApiKeys(folder / "keys.json")
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
-    clients = Clients(keys, desk.bus)
-    desk.worker, desk.links = WorkerState(), Unlinked()
-    relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.opening.check_trust, is_on=True)
-    desk.loads = []
-    loading = LoadOnRequest(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
-    answering = ApiAnswers(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
-    config = msgspec.structs.replace(desk.node.config, api=options)
-    node = dataclasses.replace(desk.node, config=config, tasks=tasks)
-    desk.api = PublicApi(node, answering, keys, clients)
-    desk.served = await desk.api.start()
-    url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
+    clients = Clients(keys, harness.bus)
+    harness.worker, harness.links = WorkerState(), Unlinked()
+    relay = Relay(harness.links, harness.worker, harness.bus, tasks, harness.answers.opening.check_trust, is_on=True)
+    harness.loads = []
+    loading = LoadOnRequest(lambda: harness.disk, harness.begin_load, harness.bus) if options.allow_load else None
+    answering = ApiAnswers(harness.answers, lambda: harness.bus.now, relay.model, tasks, options.queue, loading)
+    config = msgspec.structs.replace(harness.node.config, api=options)
+    node = dataclasses.replace(harness.node, config=config, tasks=tasks)
+    harness.api = PublicApi(node, answering, keys, clients)
+    harness.served = await harness.api.start()
+    url = harness.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}
     try:
-        async with httpx2.AsyncClient(base_url=url, headers=headers, verify=False, timeout=60) as desk.asker:
-            yield desk
+        async with httpx2.AsyncClient(base_url=url, headers=headers, verify=False, timeout=60) as harness.asker:
+            yield harness
     finally:
-        await desk.api.stop()
-        await desk.ends_all()
+        await harness.api.stop()
+        await harness.ends_all()
         await tasks.stop()

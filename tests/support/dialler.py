@@ -56,15 +56,15 @@ class DiallingNode:
 
 
 @asynccontextmanager
-async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[DiallingNode]:
-    desk = DiallingNode(folder, *anybody)
+async def dialling_node(folder: Path, *anybody: Place) -> AsyncIterator[DiallingNode]:
+    dialler = DiallingNode(folder, *anybody)
     try:
-        yield desk
+        yield dialler
     finally:
-        await desk.dialling.stop()
-        for link in desk.links.values():
+        await dialler.dialling.stop()
+        for link in dialler.links.values():
             link.close()
-        await asyncio.gather(*(link.wait_closed() for link in desk.links.values()))
+        await asyncio.gather(*(link.wait_closed() for link in dialler.links.values()))
 
 
 @asynccontextmanager

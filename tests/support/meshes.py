@@ -32,7 +32,7 @@ SIZE = 3
 LOW, MIDDLE, HIGH = sorted(range(SIZE), key=lambda n: mac(n).text_id)
 
 
-class MeshDesk:
+class MeshHarness:
     """The control links of one Mac of `tests.support.macs` and their parts, without the rest of its node."""
 
     def __init__(self, folder: Path, number: int, store: RosterStore, key_limits: KeyUse = KEY_LIMITS) -> None:
@@ -65,7 +65,7 @@ class MeshDesk:
         self.messages.add_rows(self.mesh.messages())
 
 
-class Post(MeshDesk):
+class Post(MeshHarness):
     """A mesh of one of three Macs, and the events it published."""
 
     def __init__(self, folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> None:

@@ -22,30 +22,30 @@ DEADLINE_S = 60.0
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
+async def harness(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
     """A node's socket with a plan that is ready and a simulated worker."""
-    async with served(AnswersHarness(tmp_path, model)) as desk:
-        yield desk
+    async with served(AnswersHarness(tmp_path, model)) as harness:
+        yield harness
 
 
 @asynccontextmanager
-async def served(desk: AnswersHarness) -> AsyncIterator[AnswersHarness]:
+async def served(harness: AnswersHarness) -> AsyncIterator[AnswersHarness]:
     """Serve the API with the model loaded."""
-    await desk.load()
-    plan = desk.leader.plan
+    await harness.load()
+    plan = harness.leader.plan
     assert plan
-    desk.bus.publish(PlanProposed(plan=plan))
-    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    api = LocalServer(routes_of(desk.node, answers=desk.answers), desk.bus, tasks_of())
-    await api.start(desk.folder / "node.sock")
-    yield desk
-    await desk.ends_all()
+    harness.bus.publish(PlanProposed(plan=plan))
+    harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    api = LocalServer(routes_of(harness.node, answers=harness.answers), harness.bus, tasks_of())
+    await api.start(harness.folder / "node.sock")
+    yield harness
+    await harness.ends_all()
     await api.stop()
 
 
 @asynccontextmanager
 async def running(
-    desk: AnswersHarness,
+    harness: AnswersHarness,
     *words: str,
     run: Sequence[str] = (*RUN, "--ignore-chat-template"),
     until: Callable[[], object] | None = None,
@@ -53,12 +53,12 @@ async def running(
     stdin: int | None = None,
 ) -> AsyncIterator[Process]:
     """`macluster run`, once its request has reached the worker, or once `until` holds."""
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), *run, *words]
-    before = len(desk.asked)
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(harness.folder), *run, *words]
+    before = len(harness.asked)
     process = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=stderr)
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not (until() if until else len(desk.asked) > before):
+            while not (until() if until else len(harness.asked) > before):
                 assert process.returncode is None
                 await asyncio.sleep(0.02)
             yield process

@@ -10,7 +10,7 @@ from pathlib import Path
 from core.answer_parts import CallRules, Tool
 from core.constraint import Constraint
 from core.models.text.text_messages import Decoded, Refused
-from core.models.text.tokenizer import TextStream, Tokens
+from core.models.text.tokenizer import LibraryStream, TextStream, Tokens
 from core.node.answers.answer_stream import PlainReader
 from core.requests.answers import Message, TemplateOptions
 
@@ -18,16 +18,17 @@ from core.requests.answers import Message, TemplateOptions
 class StreamHere:
     """Decodes at once."""
 
-    def __init__(self, stream: TextStream) -> None:
+    def __init__(self, stream: TextStream | LibraryStream) -> None:
         self._stream = stream
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        then(Decoded(text=self._stream.add(token), held=self._stream.held))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        text = "".join(map(self._stream.add, tokens))
+        then(Decoded(text=text, held=self._stream.held, names=tuple(map(str, named))))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return Decoded(text="".join(map(self._stream.add, tokens)), held=self._stream.held)
 
-    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PlainReader:
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PlainReader:
         return PlainReader()
 
     def end(self) -> None:
@@ -37,12 +38,12 @@ class StreamHere:
 class LateStream(StreamHere):
     """Decodes when the test calls the entry in `late`."""
 
-    def __init__(self, stream: TextStream, late: deque[Callable[[], None]]) -> None:
+    def __init__(self, stream: TextStream | LibraryStream, late: deque[Callable[[], None]]) -> None:
         super().__init__(stream)
         self._late = late
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        self._late.append(partial(super().add, token, then))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        self._late.append(partial(super().add, tokens, named, then))
 
 
 class TokenizerHere:
@@ -63,8 +64,8 @@ class TokenizerHere:
     ) -> Constraint:
         return self._tokens.constrain(constraint, calls, prompt, raw=raw)
 
-    def stream(self, name: str) -> StreamHere:
-        return StreamHere(self._tokens.stream())
+    def stream(self, name: str, *, trims: bool = False) -> StreamHere:
+        return StreamHere(self._tokens.stream(trims=trims))
 
     async def end(self) -> None:
         """End nothing; there is no process."""
@@ -77,8 +78,8 @@ class LateTokenizer(TokenizerHere):
         super().__init__(tokens)
         self.late = deque[Callable[[], None]]()
 
-    def stream(self, name: str) -> StreamHere:
-        return LateStream(self._tokens.stream(), self.late)
+    def stream(self, name: str, *, trims: bool = False) -> StreamHere:
+        return LateStream(self._tokens.stream(trims=trims), self.late)
 
 
 async def read_here(directory: Path) -> TokenizerHere:

@@ -1,4 +1,4 @@
-"""Files that open and cannot be read, as on a disk that dies: who reads them says which, and nothing else breaks."""
+"""Files that open and can't be read, as on a dying disk: the reader names them, and nothing else breaks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Read = Callable[[], object]
 
 
 def kept(folder: Path) -> None:
-    """What a node keeps, of every kind."""
+    """Write one file of every kind that a node keeps."""
     RosterStore(folder / "rosters").adopt(bundle(chain(2), *(mac(n).certificate_der for n in range(2))))
     load_or_create(folder / "identity", use_keychain=False)
     SeenMacs(folder / "seen").save()

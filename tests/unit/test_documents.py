@@ -1,4 +1,4 @@
-"""The documents stay short, in short sentences, and their links lead somewhere."""
+"""The documents stay short, in short sentences, and their links lead to existing files."""
 
 from __future__ import annotations
 

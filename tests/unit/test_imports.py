@@ -1,4 +1,4 @@
-"""What a process must never load: the tui and the node's start no mlx, the worker no screen."""
+"""Imports that a process must never load: no mlx in the tui and at the node's start, no screen in the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No number that comes from elsewhere is without bounds: what decodes it says so by its type."""
+"""Every number from outside has bounds, declared in the type that decodes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_CLIENTS += [TraceRequest, PairingOffer, Digits, Target, Rename, RecoveryPhras
 
 
 def boundless(kind: inspect.Type, at: str, seen: set[type]) -> Iterator[str]:
-    """Where in it a number has no limit on either side."""
+    """The places in a type where a number has no limit on either side."""
     match kind:
         case inspect.IntType() | inspect.FloatType():
             if (kind.ge, kind.gt) == (None, None) or (kind.le, kind.lt) == (None, None):

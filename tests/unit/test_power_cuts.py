@@ -1,5 +1,6 @@
-"""The power fails in the middle of each kind of write: whoever starts after it reads what was there before or what was
-to be there, or says what is damaged.
+"""The power fails in the middle of each kind of write.
+
+The next start reads the old content or the new, or reports the damage.
 """
 
 from __future__ import annotations
@@ -155,8 +156,10 @@ def deleted(folder: Path) -> None:
 
 
 class Writer(NamedTuple):
-    """`before` makes the folder what it is; `write` is cut; `read` starts after the cut, and gives one of `between` or
-    what it gives before or after; or it raises `says`.
+    """One kind of write.
+
+    `before` prepares the folder; `write` is cut. `read` runs after the cut: it returns one of `between`, or the result
+    from before or after the write, or raises one of `says`.
     """
 
     before: Callable[[Path], object]
@@ -204,7 +207,7 @@ def let_go_of(folder: Path, *blocks: int) -> None:
 
 
 def blocks_there(folder: Path) -> object:
-    """The blocks that the map says are there, which they have to be."""
+    """The blocks in the map; check that they are on disk."""
     if (found := read_written(folder)) is None:
         return None
     data, there = (folder / "model.safetensors").read_bytes(), sorted(found.hashes["model.safetensors"])
@@ -294,7 +297,7 @@ WRITERS = {
 
 
 def outcome(writer: Writer, folder: Path) -> object:
-    """What is read, or that it is damaged."""
+    """The content read, or DAMAGED."""
     with suppress(*writer.says):
         return writer.read(folder)
     return DAMAGED

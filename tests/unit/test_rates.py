@@ -1,4 +1,4 @@
-"""How often something may happen."""
+"""Limits of events per time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is declared in `core/sampling_options.py` is all that it takes for an option to be asked for, and to count."""
+"""An option declared in `core/sampling_options.py` can be requested everywhere, and has its effect."""
 
 from __future__ import annotations
 

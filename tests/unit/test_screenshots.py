@@ -1,4 +1,4 @@
-"""The pictures of the README are what the app draws: every screen, at both sizes, in three themes, to the letter."""
+"""The pictures of the README equal the app's screens: every screen, at both sizes, in three themes, to the letter."""
 
 from __future__ import annotations
 

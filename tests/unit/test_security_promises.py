@@ -1,4 +1,4 @@
-"""Each promise of SECURITY.md has a test, and tests/PROMISES.md says which."""
+"""Each promise of SECURITY.md has a test, and tests/PROMISES.md lists it."""
 
 from __future__ import annotations
 

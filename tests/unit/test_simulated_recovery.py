@@ -1,5 +1,7 @@
-"""Five hundred clusters that lose Macs, links, power and trust: no answer changes, is lost or answered twice, and every
-schedule ends; `make search` takes five thousand. `python -m tests.simulator SEED` shows what happens in one.
+"""Five hundred clusters that lose Macs, links, power and trust, in simulated time.
+
+No answer changes, is lost or answered twice, and every schedule ends; `make search` takes five thousand. `python -m
+tests.simulator SEED` shows the events of one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ REGRESSIONS = {
 }
 EACH = 250
 STILL_S = plan_leader.STILL_S
-# seeds of which at least one must show the mistake
+# seeds; at least one must show the mistake
 CAUGHT = {
     "late_answers_to_a_seek": (12, 52, 112, 142),
     "a_wrong_token_index": (4, 9, 29),
@@ -40,7 +42,7 @@ CAUGHT = {
 
 
 def run(seeds: Iterable[int]) -> Counter[str]:
-    """What happened, in all."""
+    """Run the schedules; returns the counts of all events."""
     kinds: Counter[str] = Counter()
     for seed in seeds:
         schedule = Schedule(seed)
@@ -96,10 +98,10 @@ def until(world: World, condition: Callable[[], bool], seconds: float) -> None:
         world.loop.run_for(0.05)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what was under way when it was seen
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # tasks still running when it was seen
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_is_seen(name: str) -> None:
-    """Where none of its seeds shows it any more, look for others: `python -m tests.simulator SEED --mistake NAME`."""
+    """If none of its seeds shows it any more, look for others: `python -m tests.simulator SEED --mistake NAME`."""
     with mutated(name), pytest.raises(AssertionError, match=r"tests\.simulator"):
         run(CAUGHT[name])
     gc.collect()

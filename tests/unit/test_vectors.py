@@ -1,7 +1,7 @@
-"""The published vectors of every primitive that we stand on, through our own functions wherever there is one.
+"""The published vectors of every primitive that we use, through our own functions where they exist.
 
 The vectors of our own handshake, seal and digits (security.md §2.5) are in `test_link_session` and
-`test_trust_pairing`; here a second implementation, made of bare ChaCha20 and Poly1305, reads what our sealer writes.
+`test_trust_pairing`. Here a second implementation, made of bare ChaCha20 and Poly1305, reads our sealer's output.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_hkdf_sha256(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["ciphers/ChaCha20Poly1305/openssl.txt", "ciphers/ChaCha20Poly1305/boringssl.txt"])
 def test_chacha20_poly1305(path: str) -> None:
-    """The cipher that the seal uses, through the calls that the seal uses."""
+    """The cipher that the seal uses, through the same calls."""
     good = bad = 0
     for record in vectors(path):
         aead = ChaCha20Poly1305(raw(record["KEY"]))

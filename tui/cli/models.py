@@ -15,7 +15,7 @@ from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.plan import preview_facts
 from tui.client import NodeClient
-from tui.state.format import plural
+from tui.state.format import day, plural, weights_text
 
 NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 
@@ -38,10 +38,11 @@ def known_lines(models: Sequence[ModelChoice]) -> list[str]:
     budget = max((sum(s.budget_bytes for s in split.stages) for split in splits if split), default=0)
     head = ("known on the hub", "weights", "size", "context", "tokens/s", "fit")
     rows = [
-        (m.name, m.quantization, gigabytes(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
+        (m.name, weights_text(m), gigabytes(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
     ]
-    best = f"Models that fit {gigabytes(budget)}, the memory of these Macs, largest first; then the others:"
-    return [best, *table(head, rows, left=(0, 1, len(head) - 1))]
+    best = f"Models that fit {gigabytes(budget)}, the memory of these Macs, largest first; then the others"
+    dated = f" (catalogue of {day(offer.listed_on)})" if (offer := models[0].offer) else ""
+    return [f"{best}{dated}:", *table(head, rows, left=(0, 1, len(head) - 1))]
 
 
 def _speed(model: ModelChoice) -> str:

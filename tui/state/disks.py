@@ -93,16 +93,7 @@ def with_coming(choices: Iterable[ModelChoice], now: Snapshot) -> tuple[ModelCho
 
 
 def _coming(transfer: Transfer) -> ModelChoice:
-    return ModelChoice(
-        name=transfer.model,
-        path="",
-        model_type="",
-        layers=0,
-        total_bytes=transfer.total,
-        quantization="",
-        context_max=0,
-        preview=PlanPreview(),
-    )
+    return ModelChoice(name=transfer.model, path="", total_bytes=transfer.total, preview=PlanPreview())
 
 
 def comes_here(now: Snapshot) -> bool:

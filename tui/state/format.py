@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from core.events import Level, Peer, Plan, Stage, StageStatus
 from core.requests.checks import FindingState
+from core.requests.plans import ModelChoice
 from core.settings import GB
 
 TEXTURES = "█▓▒░"
@@ -175,6 +177,11 @@ def count(number: int) -> str:
     return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
 
 
+def weights_text(choice: ModelChoice) -> str:
+    """Quantisation, and whether a model with a part for images is used without it."""
+    return choice.quantization + (", text only" if choice.offer and choice.offer.text_only else "")
+
+
 def context_length(tokens: int) -> str:
     tokens = round(bounded(tokens))
     return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
@@ -208,6 +215,13 @@ def clock(at: float, *, seconds: bool = False) -> str:
 
 def moment(at: float) -> str:
     return _local("%Y-%m-%d %H:%M", at)
+
+
+def day(iso: str) -> str:
+    try:
+        return f"{date.fromisoformat(iso):%-d %b %Y}"
+    except ValueError:
+        return iso
 
 
 def _local(form: str, at: float) -> str:

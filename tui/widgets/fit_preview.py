@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
@@ -16,6 +14,7 @@ from tui.state.format import (
     GOOD,
     WARN,
     context_length,
+    day,
     duration,
     fit,
     gauge,
@@ -24,6 +23,7 @@ from tui.state.format import (
     is_of_ranks,
     part_of,
     rate,
+    weights_text,
 )
 from tui.state.load_options import option_words
 from tui.state.progress_rate import left_words
@@ -132,7 +132,7 @@ def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | No
     step = max((s.step_bytes for s in split.stages), default=0) if split is not None else 0
     computing = [f"{gigabytes(step)} GB to compute"] if step else []
     return [
-        Content(f"{size} · {choice.quantization}" if choice.quantization else size),
+        Content(f"{size} · {weights}" if (weights := weights_text(choice)) else size),
         Content(" · ".join([context, *([" ".join(["cache", *room, *bits])] if room or bits else []), *computing])),
     ]
 
@@ -191,7 +191,7 @@ def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
             Content.styled(
                 "↓ Not downloaded yet. Press d to download it: all of it, or only the part each Mac needs.", WARN
             ),
-            Content.styled(f"Licence: {offer.licence or 'unknown'} (catalogue of {_day(offer.listed_on)})", DIM),
+            Content.styled(f"Licence: {offer.licence or 'unknown'} (catalogue of {day(offer.listed_on)})", DIM),
         ]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
@@ -202,13 +202,6 @@ def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
     if choice.layers and (lacking := copies_of(choice, now)) and choice.preview.plan is not None:
         return [Content.styled(f"Not on the disk of {lacking.names} (d copies it).", DIM)]
     return []
-
-
-def _day(iso: str) -> str:
-    try:
-        return f"{date.fromisoformat(iso):%-d %b %Y}"
-    except ValueError:
-        return iso
 
 
 def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,13 @@ COMPARED_NAME: Final = ".compared"
 HASH_BYTES: Final = 32
 
 Compared = Mapping[str, bytes]
+
+
+class Doubtful(NamedTuple):
+    """Files with blocks on this disk that can't be loaded yet."""
+
+    uncompared: tuple[str, ...] = ()
+    false: tuple[str, ...] = ()  # with a block that differs from the compared file
 
 
 def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, bytes]:
@@ -50,25 +57,16 @@ def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Co
     write_private(directory / COMPARED_NAME, head + b"".join(compared.values()), TransferError)
 
 
-def uncompared(directory: Path) -> tuple[str, ...]:
-    """Files of a partial hub model with blocks on this disk and no comparison yet. Raises BadModel."""
+def doubtful(directory: Path) -> Doubtful:
+    """The doubtful files of a partial hub model. Raises BadModel."""
     if (there := read_map(directory)) is None or read_origin(directory) is None:
-        return ()
+        return Doubtful()
     known = read_compared(directory, there.files)
-    return tuple(name for name, here in there.hashes.items() if here and name not in known)
-
-
-def is_due(directory: Path) -> bool:
-    """Whether the copy needs a comparison or has blocks that failed it. Raises BadModel."""
-    return bool(uncompared(directory) or false_files(directory))
-
-
-def false_files(directory: Path) -> tuple[str, ...]:
-    """Files of a partial hub model with a block that differs from the compared file. Raises BadModel."""
-    if (there := read_map(directory)) is None or read_origin(directory) is None:
-        return ()
-    sound = without_false(there, read_compared(directory, there.files))
-    return tuple(name for name, known in there.hashes.items() if len(sound.hashes[name]) < len(known))
+    sound = without_false(there, known).hashes
+    return Doubtful(
+        tuple(name for name, here in there.hashes.items() if here and name not in known),
+        tuple(name for name, here in there.hashes.items() if len(sound[name]) < len(here)),
+    )
 
 
 def block_hash(compared: Compared, name: str, block: int) -> bytes:
@@ -89,9 +87,10 @@ def without_false(there: BlockMap, compared: Compared) -> BlockMap:
 
 def check_compared(directory: Path) -> None:
     """Raise BadModel unless all blocks of a partial hub model match files compared with the hub's hash."""
-    if names := uncompared(directory):
+    names, false = doubtful(directory)
+    if names:
         what = f"{names[0]} of {name_of(directory)} was not compared with the hub's hash of the whole file."
         raise BadModel(what, "Load it while the Macs with the rest of it are linked; then it is compared.")
-    if false := false_files(directory):
+    if false:
         what = f"A part of {false[0]} in {name_of(directory)} does not match the hub's hash of the whole file."
         raise BadModel(what, "Load it again: the wrong part is downloaded again.")

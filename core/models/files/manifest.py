@@ -18,7 +18,7 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_m
 from core.models.files.checked_files import inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, read_index, weight_files
 from core.settings import MIB
-from core.trust.private_files import write_private
+from core.trust.private_files import open_private, write_private
 
 PIECE_BYTES: Final = MIB
 MAX_CACHE_BYTES: Final = 16 * MIB
@@ -154,11 +154,7 @@ def _check_stop(stop: Callable[[], bool]) -> None:
 def _remembered(cache: Path) -> dict[str, _Seen]:
     """Hashes stored by an earlier node; empty if the file is malformed or not private."""
     try:
-        fd = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            status = os.fstat(fd)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > MAX_CACHE_BYTES:
-                return {}
-            return msgspec.json.decode(file.read(), type=dict[str, _Seen])
-    except (OSError, msgspec.MsgspecError):
+        with open_private(cache, TrustError) as file:
+            return msgspec.json.decode(file.read(MAX_CACHE_BYTES), type=dict[str, _Seen])
+    except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}

@@ -37,7 +37,8 @@ class LayerRun(Value, frozen=True, kw_only=True):
 class KnownModel(Value, frozen=True, kw_only=True):
     """A model of the hub. `revision`: the commit read; "" for a row made from a published config.
 
-    `total_bytes`: weights of the language model; `quantization`: "4-bit", ... or the dtype; `context_max` in tokens.
+    `total_bytes`: weights of the language model; `quantization`: "4-bit", ... or the dtype; `context_max` in tokens;
+    `text_only`: the model has a part for images, which is not used.
     """
 
     repo: Repo
@@ -48,6 +49,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
     total_bytes: int
     quantization: str
     context_max: int
+    text_only: bool = False
     runs: tuple[LayerRun, ...]
     embed_bytes: Size
     output_bytes: Size

@@ -82,7 +82,7 @@ _CALL_ID: Final = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*(\w+)\s*)?\[ARGS\
 
 
 def _mistral(written: str, _: object) -> list[Found]:
-    """`name[ARGS]{…}`, `name[CALL_ID]id[ARGS]{…}`, each perhaps behind another opening, or a JSON list."""
+    """`name[ARGS]{…}`, `name[CALL_ID]id[ARGS]{…}`, each perhaps after another opening, or a JSON list."""
     decoder, calls = json.JSONDecoder(strict=False), []
     for text in filter(str.strip, written.split("[TOOL_CALLS]")):
         if text.lstrip().startswith("["):

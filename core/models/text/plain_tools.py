@@ -1,4 +1,4 @@
-"""Tools for chat templates that know none: what they are is told in text, and so are calls and results."""
+"""Tools for chat templates without a field for them: tools, calls and results are written as text."""
 
 from __future__ import annotations
 

@@ -47,10 +47,14 @@ class Constrain(TextMessage, frozen=True, kw_only=True):
 
 
 class Decode(TextMessage, frozen=True, kw_only=True):
-    """Decode the next tokens of `stream`, which the first of them begins. Response: `Decoded`."""
+    """Decode the next tokens of `stream`, which the first of them begins, and each of `named` alone. Response:
+    `Decoded`.
+    """
 
     stream: str
     tokens: list[int]
+    trims: bool = False  # drop the first space of the stream's text
+    named: list[int] = []
 
 
 class EndStream(TextMessage, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ class Decoded(TextMessage, frozen=True, kw_only=True):
 
     text: str = ""
     held: str = ""
+    names: tuple[str, ...] = ()  # texts of the `named` tokens
 
 
 class Parts(TextMessage, frozen=True, kw_only=True):

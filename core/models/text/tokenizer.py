@@ -5,15 +5,17 @@ Runs in a process of its own (`python -m core.models.text`), because a tokenizer
 
 from __future__ import annotations
 
+import codecs
 import copy
 import inspect
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import mlx_lm.utils as mlx_utils
+from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
 
 from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import MAX_SOURCE, Constraint, Grammar
@@ -32,10 +34,12 @@ from core.models.text.grammar_check import check
 from core.models.text.harmony import CALL_END, HarmonyReader, harmony_grammar, harmony_turns, is_harmony
 from core.models.text.plain_tools import with_tools, without_calls
 from core.models.text.template_values import one_call_each, said_before, spec_of
-from core.models.text.vocabulary import read_vocabulary
+from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
 from core.requests.answers import Message, TemplateOptions
 
 _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what tokenizer.json says
+# bytes of a token's piece of text, by mlx-lm's class for the tokenizer's decoder
+_BYTES: Final = ((BPEStreamingDetokenizer, byte_level), (SPMStreamingDetokenizer, byte_fallback))
 # a conversation that shows what a chat template knows
 _PROBE: Final = Tool(
     name="probe_tool", description="A probe.", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'
@@ -51,14 +55,33 @@ _CALLED: Final = (
 
 
 class TextStream:
-    """Decodes tokens to text at whole characters. The text is raw model output."""
+    """Decodes tokens to text at whole characters. The text is raw model output; `trims` drops a first space."""
 
-    def __init__(self, detokenizer: Any, vocab_size: int) -> None:
-        self._detokenizer = detokenizer
-        self._vocab_size = vocab_size
+    def __init__(self, bytes_of: Callable[[int], bytes], *, trims: bool) -> None:
+        self._bytes_of, self._trims = bytes_of, trims
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> str:
         """Text completed by `token`, possibly empty; also for ids beyond the tokenizer's."""
+        text = self._decoder.decode(self._bytes_of(token))
+        if text and self._trims:
+            self._trims, text = False, text.removeprefix(" ")
+        return text
+
+    @property
+    def held(self) -> str:
+        """Held-back text, which comes last if no more tokens come."""
+        return copy.copy(self._decoder).decode(b"", final=True)
+
+
+class LibraryStream:
+    """A `TextStream` by mlx-lm, for tokenizers whose tokens aren't pieces of text."""
+
+    def __init__(self, detokenizer: Any, vocab_size: int) -> None:
+        self._detokenizer, self._vocab_size = detokenizer, vocab_size
+
+    def add(self, token: int) -> str:
+        """Text completed by `token`, as `TextStream.add`."""
         if token >= self._vocab_size:
             return ""
         self._detokenizer.add_token(token)
@@ -66,7 +89,7 @@ class TextStream:
 
     @property
     def held(self) -> str:
-        """Held-back text, which comes last if no more tokens come."""
+        """Held-back text, as `TextStream.held`."""
         detokenizer = copy.copy(self._detokenizer)
         detokenizer.finalize()
         return str(detokenizer.last_segment)
@@ -82,6 +105,7 @@ class Tokens:
         ends = {vocabulary[CALL_END]} if self._is_harmony else set()
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
+        self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
         self._checks: Run = run_child
 
     @classmethod
@@ -134,8 +158,21 @@ class Tokens:
         """Check grammars from now on in one process, started by the first, that lives as long as this object."""
         self._checks = ReadyChild(GRAMMAR_CHECK).run
 
-    def stream(self) -> TextStream:
-        return TextStream(self._wrapper.detokenizer, self.vocab_size)
+    def stream(self, *, trims: bool = False) -> TextStream | LibraryStream:
+        """Stream of an answer; `trims`: without a first space, which a chat's answer may begin with."""
+        if not self._bytes_by_piece:
+            return LibraryStream(self._wrapper.detokenizer, len(self._wrapper))
+        return TextStream(self._bytes, trims=trims and getattr(self._wrapper.detokenizer, "trim_space", True))
+
+    def name(self, token: int) -> str:
+        """The text of a token alone; its id if it is no text."""
+        stream = self.stream()
+        text = stream.add(token) + stream.held
+        return text if text and "\ufffd" not in text else f"token_id:{token}"
+
+    def _bytes(self, token: int) -> bytes:
+        piece = self._wrapper.convert_ids_to_tokens(token) if token < self.vocab_size else None
+        return self._bytes_by_piece(piece) if piece and self._bytes_by_piece else b""
 
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
         """Reader of the parts of an answer after `prompt_end`."""

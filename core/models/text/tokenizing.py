@@ -35,7 +35,7 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_request,
 )
-from core.models.text.tokenizer import TextStream, Tokens
+from core.models.text.tokenizer import LibraryStream, TextStream, Tokens
 from core.pipe_messages import read_messages, write_message
 
 # processor time; the longest honest prompt takes about two seconds
@@ -56,7 +56,7 @@ class Tokenizing:
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
-        self._streams: dict[str, TextStream] = {}
+        self._streams: dict[str, TextStream | LibraryStream] = {}
         self._readers: dict[str, AnswerReader] = {}
 
     def answer(self, request: TextRequest) -> TextAnswer:
@@ -85,10 +85,10 @@ class Tokenizing:
                 return Encoded(tokens=self._tokens.encode(messages, raw, tools, options))
             case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
                 return Constrained(constraint=self._tokens.constrain(constraint, calls, prompt_end, raw=raw))
-            case Decode(stream=name, tokens=tokens):
-                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
+            case Decode(stream=name, tokens=tokens, trims=trims, named=named):
+                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream(trims=trims))
                 text = "".join(stream.add(token) for token in tokens)
-                return Decoded(text=text, held=stream.held)
+                return Decoded(text=text, held=stream.held, names=tuple(map(self._tokens.name, named)))
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded()

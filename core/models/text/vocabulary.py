@@ -32,7 +32,7 @@ def read_vocabulary(directory: Path, size: int) -> Vocabulary:
         if content is None or not decoders & {"ByteLevel", "ByteFallback", "Metaspace"}:
             what = f"The tokens of {name_of(directory)} aren't listed as pieces of text, so no shape can be enforced."
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
-        bytes_of = _byte_level if "ByteLevel" in decoders else _byte_fallback
+        bytes_of = byte_level if "ByteLevel" in decoders else byte_fallback
         tokens, special = [b""] * size, set()
         for text, token in _words(content["model"]):
             if 0 <= token < size:
@@ -85,14 +85,16 @@ def _letters() -> dict[str, int]:
 _BYTES: Final = _letters()
 
 
-def _byte_level(text: str) -> bytes:
+def byte_level(text: str) -> bytes:
+    """Bytes of a token whose letters stand for bytes."""
     try:
         return bytes(_BYTES[letter] for letter in text)
     except KeyError:  # the decoder also keeps it unchanged
         return text.encode()
 
 
-def _byte_fallback(text: str) -> bytes:
+def byte_fallback(text: str) -> bytes:
+    """Bytes of a token that is text, with ▁ for a space, or the name of a byte."""
     if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
         return bytes([int(text[3:5], 16)])
     return text.replace(_SPACE, " ").encode()

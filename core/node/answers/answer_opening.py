@@ -58,7 +58,7 @@ class AnswerOpening:
         except MaclusterError:
             log.forget()
             raise
-        return RunningAnswer(record, log, tokens.stream(request_id), watch=watch)
+        return RunningAnswer(record, log, tokens.stream(request_id, trims=not record.raw), watch=watch)
 
     async def continued(self, wanted: AnswerId) -> RunningAnswer:
         """Continue the newest unfinished answer whose id starts with the wanted one. Raises UsageError without such an
@@ -70,7 +70,7 @@ class AnswerOpening:
             tokens = await asyncio.shield(reading)
             plan = self.check(plan, reading)
             record = going_on(written, plan)
-            stream = tokens.stream(record.request_id)
+            stream = tokens.stream(record.request_id, trims=not record.raw)
             with ExitStack() as undo:
                 undo.callback(stream.end)
                 decoded = await stream.add_all([token for token in written.tokens if token not in record.eos])

@@ -207,7 +207,7 @@ class Answers:
             case Departed():
                 running.left(report)
             case PromptLogprobs():
-                self._bus.publish(report)
+                running.read_scores(report, self._bus.publish)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -269,6 +269,7 @@ class Answers:
                 text=text,
                 logprob=report.logprob,
                 top=report.top,
+                names=decoded.names,
             )
         )
         if running.stopped:

@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.stops import StopTexts
 from core.errors import Problem
-from core.events import FinishReason
+from core.events import FinishReason, PromptLogprobs
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_stream import PlainReader, Reader
 from core.node.answers.token_log import AnswerRecord, TokenLog
@@ -121,12 +122,22 @@ class RunningAnswer:
 
     def read(self, token: Token, then: Callable[[RunningAnswer, Token, Decoded | Refused], None]) -> None:
         """Decode the next token; `then` gets the tokens with their text, in order."""
-        if not self.unread and token.token in self.record.eos:
+        if not self.unread and self._is_silent(token):
             then(self, token, Decoded(held=self._held))
             return
         self.unread.append(token)
-        if token.token not in self.record.eos:
-            self._stream.add(token.token, partial(self._take, then))
+        if not self._is_silent(token):
+            tokens = [] if token.token in self.record.eos else [token.token]
+            self._stream.add(tokens, [one for one, _ in token.top], partial(self._take, then))
+
+    def read_scores(self, report: PromptLogprobs, then: Callable[[PromptLogprobs], None]) -> None:
+        """Decode the tokens of a prompt's logprobs."""
+        ids = [one for each in report.tokens for one in (each.token, *(other for other, _ in each.top))]
+        self._stream.add([], ids, lambda decoded: then(_named(report, decoded)))
+
+    def _is_silent(self, token: Token) -> bool:
+        """Whether there is nothing to decode."""
+        return token.token in self.record.eos and token.logprob is None
 
     def _take(
         self, then: Callable[[RunningAnswer, Token, Decoded | Refused], None], decoded: Decoded | Refused
@@ -134,7 +145,7 @@ class RunningAnswer:
         if not self.unread:
             return  # the answer was ended early
         then(self, self.unread.popleft(), decoded)
-        while self.unread and self.unread[0].token in self.record.eos:
+        while self.unread and self._is_silent(self.unread[0]):
             then(self, self.unread.popleft(), Decoded(held=self._held))
 
     def write(self, token: int, decoded: Decoded) -> str:
@@ -182,3 +193,11 @@ class RunningAnswer:
     def conversation(self, rest: str) -> EndedConversation:
         answer = Message(role="assistant", content=self._shown + rest)
         return EndedConversation([*self.record.prompt, *self.tokens], (*self.record.messages, answer))
+
+
+def _named(report: PromptLogprobs, decoded: Decoded | Refused) -> PromptLogprobs:
+    names = iter(decoded.names if isinstance(decoded, Decoded) else ())
+    tokens = tuple(
+        msgspec.structs.replace(each, names=tuple(islice(names, len(each.top) + 1))) for each in report.tokens
+    )
+    return msgspec.structs.replace(report, tokens=tokens)

@@ -62,14 +62,17 @@ class PartsReader:
 class AnswerText:
     """Turns the tokens of one answer into text, in whole characters."""
 
-    def __init__(self, process: TokenizerProcess, name: str) -> None:
-        self._process, self._name = process, name
+    def __init__(self, process: TokenizerProcess, name: str, *, trims: bool) -> None:
+        self._process, self._name, self._trims = process, name, trims
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        self._process.ask(self._decode(tokens, named), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
-        return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
+        return await self._process.answer(self._decode(tokens), Decoded)
+
+    def _decode(self, tokens: Sequence[int], named: Sequence[int] = ()) -> Decode:
+        return Decode(stream=self._name, tokens=list(tokens), trims=self._trims, named=list(named))
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
         begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
@@ -124,8 +127,8 @@ class Tokenizer:
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint
 
-    def stream(self, name: str) -> AnswerText:
-        return AnswerText(self._texts, name)
+    def stream(self, name: str, *, trims: bool = False) -> AnswerText:
+        return AnswerText(self._texts, name, trims=trims)
 
     async def end(self) -> None:
         await asyncio.gather(*(each.close() for each in self._processes))

@@ -14,7 +14,7 @@ from typing import Final
 from core.errors import BadModel, ModelError, ModelMismatch, TransferError, UnsupportedModel
 from core.models.files.block_map import BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.catalog import ModelEntry, read_model, short_name
-from core.models.files.checked_files import MAX_JSON_BYTES
+from core.models.files.checked_files import MAX_JSON_BYTES, name_of
 from core.models.files.model_folder import fingerprint
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
@@ -28,6 +28,8 @@ KEPT_FREE_BYTES: Final = GB
 MAX_WEIGHTS_BYTES: Final = 1000 * GB
 _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+CopiesHere = Mapping[Path, BlockMap | None]  # folders with a model on this disk, and their maps; None: complete
 
 
 def check_names(files: Mapping[str, FileFacts]) -> None:
@@ -55,41 +57,37 @@ def wanted_parts(files: Mapping[str, FileFacts], parts: Sequence[Part]) -> tuple
     return (*whole_parts(settings), *parts) if parts else whole_parts(files)
 
 
-def is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Part]) -> bool:
+def copies_here(entries: Sequence[ModelEntry], fingerprint: str) -> CopiesHere:
+    return {Path(each.path): read_map(Path(each.path)) for each in entries if each.fingerprint == fingerprint}
+
+
+def is_here(here: CopiesHere, parts: Sequence[Part]) -> bool:
     """Whether `parts` of a model, or all of it without `parts`, are on this disk."""
-    for entry in entries:
-        if entry.fingerprint == model.fingerprint:
-            there = read_map(Path(entry.path))
-            if there is None or not there.lacking(wanted_parts(there.files, parts)):
-                return True
-    return False
+    return any(there is None or not there.lacking(wanted_parts(there.files, parts)) for there in here.values())
 
 
-def files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, FileFacts] | None:
-    maps = (read_map(Path(entry.path)) for entry in entries if entry.fingerprint == model.fingerprint)
-    return next((there.files for there in maps if there), None)
-
-
-def folder_to_fill(
-    folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files: Mapping[str, FileFacts]
-) -> Path:
+def folder_to_fill(folder: Path, here: CopiesHere, fingerprint: str, files: Mapping[str, FileFacts]) -> Path:
     """Folder to write a model to: that of its partial copy, else a new one in PARTIAL. Raises ModelMismatch,
     TransferError.
     """
-    for entry in entries:
-        place = Path(entry.path)
-        if entry.fingerprint == model.fingerprint and place.parent == folder and (there := read_map(place)):
-            if there.files != files:
-                what = f"{entry.name} on this Mac is part of a different version than that Mac's."
-                raise ModelMismatch(what, f"Delete {place}, then copy again.")
+    for place, there in here.items():
+        if place.parent == folder and there:
+            check_same(place, there, files, "that Mac's", "copy")
             return place
-    begun, place = folder / PARTIAL, folder / PARTIAL / model.fingerprint
+    begun, place = folder / PARTIAL, folder / PARTIAL / fingerprint
     if begun.is_dir() and not place.exists() and len(list(begun.iterdir())) >= MAX_BEGUN:
         cure = f"Finish one of them, or delete what you do not want in {begun}."
         raise TransferError(f"{MAX_BEGUN} models are copied to that Mac only in part.", cure)
     for each in (begun, place):
         private_folder(each, TransferError)
     return place
+
+
+def check_same(place: Path, there: BlockMap, files: Mapping[str, FileFacts], whose: str, verb: str) -> None:
+    """Raise ModelMismatch if the partial copy at `place` is of other files."""
+    if there.files != files:
+        what = f"{name_of(place)} on this Mac is part of a different version than {whose}."
+        raise ModelMismatch(what, f"Delete {place}, then {verb} again.")
 
 
 def finished_folder(folder: Path, name: str, fingerprint: str, entries: Sequence[ModelEntry]) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from time import monotonic
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,11 @@ class QueuedTransfer(Value, frozen=True, kw_only=True):
 Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[None]]
 
 
+class _Current(NamedTuple):
+    transfer: QueuedTransfer
+    progress: TransferProgress
+
+
 class CurrentTransfer:
     """Runs one transfer by `work`; `publish` gets its progress and the requesting Mac.
 
@@ -49,8 +54,7 @@ class CurrentTransfer:
     ) -> None:
         self._inventory, self._work, self._publish, self._paused = inventory, work, publish, node.home.paused
         self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
-        self._transfer: QueuedTransfer | None = None
-        self._progress: TransferProgress | None = None
+        self._now: _Current | None = None  # the running or paused one
         self._limit = ByteRateLimit()
         self._task: asyncio.Task[None] | None = None
         self._then: Literal["stop", "pause", "resume"] = "stop"  # action after the task is cancelled
@@ -60,7 +64,7 @@ class CurrentTransfer:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Prevent transfers meanwhile. Raises Busy if one runs or is paused."""
-        if self._transfer or self._is_held:
+        if self._now or self._is_held:
             raise Busy("A model is being transferred to this Mac.", "Wait for it, or `macluster transfers stop`.")
         self._is_held = True
         try:
@@ -72,18 +76,15 @@ class CurrentTransfer:
         return monotonic() < self._failed_at + REST_S
 
     def is_for(self, asker: str, fingerprint: str) -> bool:
-        return bool(
-            self._transfer
-            and self._progress
-            and (self._transfer.asked_by, self._progress.now.fingerprint) == (asker, fingerprint)
-        )
+        now = self._now
+        return now is not None and (now.transfer.asked_by, now.progress.now.fingerprint) == (asker, fingerprint)
 
     def restore(self) -> None:
         """Restore a transfer paused in the last node; ignores a damaged file, or one that other users can read."""
         with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
             found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
-            self._transfer, self._limit = found, ByteRateLimit(found.first.limit_bytes_per_s)
-            self._progress = self._show(msgspec.structs.replace(found.first, mac=self._device_id))
+            self._limit = ByteRateLimit(found.first.limit_bytes_per_s)
+            self._show(found, msgspec.structs.replace(found.first, mac=self._device_id))
 
     def begin(self, transfer: QueuedTransfer) -> None:
         """Start a transfer. Raises Busy if another one runs."""
@@ -91,27 +92,27 @@ class CurrentTransfer:
             raise Busy("That Mac is freeing disk space.", "Try again in a moment.")
         if not self._is_idle:
             raise Busy("That Mac is already receiving a model.", "Wait for it, or stop it: x in the model list.")
-        if self._transfer:
+        if self._now:
             self._end("stopped")
-        self._transfer, self._limit = transfer, ByteRateLimit(transfer.first.limit_bytes_per_s)
-        self._start(transfer.first)
+        self._limit = ByteRateLimit(transfer.first.limit_bytes_per_s)
+        self._start(transfer, transfer.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
         """Stop, pause, resume or limit the transfer, if any."""
-        if not (self._transfer and self._progress):
+        if self._now is None:
             return
         match what:
             case "resume" if self._is_idle:
-                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
+                self._resume(self._now)
             case "resume" if self._then == "pause":
                 self._then = "resume"
             case "resume":
                 return
             case "limit":
                 self._limit.change(bytes_per_s)
-                self._progress.limited(bytes_per_s)
+                self._now.progress.limited(bytes_per_s)
                 if self._is_idle:
-                    self._keep_paused()
+                    self._keep_paused(self._now)
             case "stop" if self._is_idle:
                 self._end("stopped")
             case "stop" | "pause" if self._task:
@@ -132,22 +133,23 @@ class CurrentTransfer:
     def _is_idle(self) -> bool:
         return self._task is None or self._task.done()
 
-    def _start(self, first: Transfer) -> None:
-        assert self._transfer
-        progress = self._progress = self._show(first)
+    def _start(self, transfer: QueuedTransfer, first: Transfer) -> None:
+        progress = self._show(transfer, first)
         self._then = "stop"
         self._forget_paused()
-        self._task = self._tasks.spawn("A transfer", self._run(progress, self._transfer), self._end_by_defect)
+        self._task = self._tasks.spawn("A transfer", self._run(transfer, progress), self._end_by_defect)
         self._task.add_done_callback(self._settle)
 
-    def _show(self, first: Transfer) -> TransferProgress:
-        assert self._transfer
-        asked_by = self._transfer.asked_by
-        progress = TransferProgress(first, lambda transfer: self._publish(transfer, asked_by))
+    def _resume(self, now: _Current) -> None:
+        self._start(now.transfer, msgspec.structs.replace(now.progress.now, state="asking"))
+
+    def _show(self, transfer: QueuedTransfer, first: Transfer) -> TransferProgress:
+        progress = TransferProgress(first, lambda event: self._publish(event, transfer.asked_by))
+        self._now = _Current(transfer, progress)
         progress.publish(first)
         return progress
 
-    async def _run(self, progress: TransferProgress, transfer: QueuedTransfer) -> None:
+    async def _run(self, transfer: QueuedTransfer, progress: TransferProgress) -> None:
         try:
             await self._work(transfer, progress, self._limit)
         except MaclusterError as error:
@@ -162,9 +164,9 @@ class CurrentTransfer:
 
     def _settle(self, task: asyncio.Task[None]) -> None:
         """Called when the task is done; it may have been cancelled before it began."""
-        if task.cancelled() and self._progress:
+        if task.cancelled() and self._now:
             if self._then == "resume":
-                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
+                self._resume(self._now)
             else:
                 self._end("paused" if self._then == "pause" else "stopped")
         self._bus.publish(ModelsChanged())  # a partial copy is listed too
@@ -178,18 +180,16 @@ class CurrentTransfer:
         self._end("failed", TransferError(what, "See the log of its node."))
 
     def _end(self, state: EndState, error: MaclusterError | None = None) -> None:
-        if self._progress:
-            self._progress.end(state, error)
-        if state == "paused":
-            self._keep_paused()
-        else:
-            self._transfer = None
-            self._forget_paused()
+        if now := self._now:
+            now.progress.end(state, error)
+            if state == "paused":
+                self._keep_paused(now)
+                return
+        self._now = None
+        self._forget_paused()
 
-    def _keep_paused(self) -> None:
-        assert self._transfer
-        assert self._progress
-        kept = msgspec.structs.replace(self._transfer, first=self._progress.now)
+    def _keep_paused(self, now: _Current) -> None:
+        kept = msgspec.structs.replace(now.transfer, first=now.progress.now)
         with suppress(TrustError):  # on a full disk the pause is lost when this node ends
             write_private(self._paused, msgspec.json.encode(kept), TrustError)
 

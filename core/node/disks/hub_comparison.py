@@ -20,9 +20,8 @@ from core.models.files.block_map import BlockMap, read_map, write_map
 from core.models.files.compared_hashes import (
     HASH_BYTES,
     Compared,
-    is_due,
+    doubtful,
     read_compared,
-    uncompared,
     without_false,
     write_compared,
 )
@@ -72,7 +71,7 @@ class HubComparison:
 
     async def is_due(self, directory: Path) -> bool:
         """Whether a comparison is needed before loading. Raises BadModel."""
-        return await asyncio.to_thread(is_due, directory)
+        return any(await asyncio.to_thread(doubtful, directory))
 
     async def ensure(self, directory: Path, fingerprint: str, first: str = "", tell: Tell = lambda *_: None) -> None:
         """Compare a hub model's files, asking the Mac `first` first for its results. `tell` gets the bytes compared and
@@ -81,9 +80,10 @@ class HubComparison:
         Raises TransferError naming file and hub if a file fails, after deleting it from every Mac; BadModel, Busy,
         LinkError, and as `ModelCopies.fetch`.
         """
-        if not await self.is_due(directory):
+        doubts = await asyncio.to_thread(doubtful, directory)
+        if not any(doubts):
             return
-        names = await asyncio.to_thread(uncompared, directory)
+        names = doubts.uncompared
         files, compared = await self._told(await self._files(directory, fingerprint), names, first)
         if left := [name for name in names if name not in compared]:
             holders = {name: await self._holders(files, name) for name in left}
@@ -100,7 +100,7 @@ class HubComparison:
         """
         try:
             directory = await self._models.find_same("", message.fingerprint)
-            if message.name in await asyncio.to_thread(uncompared, directory):
+            if message.name in (await asyncio.to_thread(doubtful, directory)).uncompared:
                 await self._throw_away(directory, message.fingerprint, message.name)
                 self._journal.warn(f"{message.name} of {directory.name} differs from the hub's file; deleting it.")
         except MaclusterError as error:  # the file stays, and isn't loaded

@@ -6,23 +6,23 @@ import asyncio
 import os
 import shutil
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from core.errors import ModelMismatch, TransferError, error_from
-from core.models.files.block_map import FileFacts, read_map
+from core.errors import TransferError, error_from
+from core.models.files.block_map import read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
-from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
+from core.models.files.hub_origin import read_origin, write_origin
 from core.models.files.model_folder import fingerprint
-from core.models.files.parts import Part
-from core.node.disks.copy_checks import PARTIAL, check_usable, finished_folder, map_of
+from core.node.disks.block_fetch import WantedCopy
+from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder, map_of
 from core.node.disks.local_models import LocalModels
 from core.node.disks.transfer_progress import Report
 from core.pipe_messages import pack, read_message
@@ -90,34 +90,24 @@ def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry])
     """Move the new folder to the models, or delete it if the same model is there already."""
     check_usable(begun, repo, "Choose another repository.")
     print_of = fingerprint(begun)
-    alike = [entry for entry in entries if entry.fingerprint == print_of]
-    if not alike:
+    if not (here := copies_here(entries, print_of)):
         begun.rename(finished_folder(folder, repo, print_of, entries))
         return print_of
     origin, files = read_origin(begun), read_map(begun)
     shutil.rmtree(begun)
-    for entry in alike:
-        there = read_map(Path(entry.path))
-        if there and files and there.files != files.files:
-            what = f"{entry.name} on this Mac is part of a different version than {repo} on the hub now."
-            raise ModelMismatch(what, f"Delete {entry.path}, then download again.")
+    for place, there in here.items():
+        if there and files:
+            check_same(place, there, files.files, f"{repo} on the hub now", "download")
         if there and origin:
-            write_origin(Path(entry.path), origin)
+            write_origin(place, origin)
     return print_of
 
 
-async def fetch_parts(
-    name: str,
-    folder: Path,
-    files: Mapping[str, FileFacts],
-    origin: HubOrigin,
-    parts: Sequence[Part],
-    report: Report,
-    limit: ByteRateLimit,
-) -> None:
-    """Download `parts` of the model `name` from the hub into `folder`. Raises TransferError."""
-    if not await asyncio.to_thread(map_of, folder, files):
-        await asyncio.to_thread(lambda: BlockWriter(folder, files).close())
-    order = PartsOrder(folder=str(folder), origin=origin, parts=tuple(parts))
-    async for fetched in download(order, name, limit):
+async def fetch_parts(copy: WantedCopy, report: Report) -> None:
+    """Download the wanted parts of a hub model. Raises TransferError."""
+    assert copy.model.hub
+    if not await asyncio.to_thread(map_of, copy.folder, copy.files):
+        await asyncio.to_thread(lambda: BlockWriter(copy.folder, copy.files).close())
+    order = PartsOrder(folder=str(copy.folder), origin=copy.model.hub, parts=tuple(copy.wanted))
+    async for fetched in download(order, copy.model.name, copy.limit):
         report("checking" if fetched.checking else "running", fetched.done, fetched.total)

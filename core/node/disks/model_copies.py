@@ -15,26 +15,26 @@ from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.catalog import ModelEntry
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
-from core.node.disks import hub_transfers
 from core.node.disks.block_fetch import BlockFetch, CopyReports, WantedCopy
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.copy_checks import (
     PARTIAL,
+    CopiesHere,
     check_arrived,
     check_names,
     check_room,
-    files_here,
+    copies_here,
     finished_folder,
     folder_to_fill,
     is_here,
     wanted_parts,
 )
+from core.node.disks.hub_transfers import fetch_parts
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import (
@@ -97,11 +97,12 @@ class ModelCopies:
         resumes from the data received.
         """
         entries = await self._models.list()
-        if await asyncio.to_thread(is_here, entries, model, parts):
+        here = await asyncio.to_thread(copies_here, entries, model.fingerprint)
+        if await asyncio.to_thread(is_here, here, parts):
             return
-        files, alike = await self._files_and_sources(sources, model, entries)
+        files, alike = await self._files_and_sources(sources, model, here)
         wanted = wanted_parts(files, parts)
-        folder = await asyncio.to_thread(folder_to_fill, self._folder, entries, model, files)
+        folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
         await asyncio.to_thread(check_room, folder, files, wanted)
         await self._fetch(WantedCopy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
         await asyncio.to_thread(check_arrived, folder, model)
@@ -111,12 +112,8 @@ class ModelCopies:
             finished = await asyncio.to_thread(finished_folder, self._folder, model.name, model.fingerprint, entries)
             await asyncio.to_thread(folder.rename, finished)
 
-    async def begin(self, repo: str, revision: str, report: Report) -> str:
-        """Download the settings and headers of a hub model; returns its fingerprint. Raises as `fetch`."""
-        return await hub_transfers.begin_model(self._models, self._folder, repo, revision, report)
-
     async def _files_and_sources(
-        self, sources: Sequence[str], model: HeldModel, entries: Sequence[ModelEntry]
+        self, sources: Sequence[str], model: HeldModel, here: CopiesHere
     ) -> tuple[Mapping[str, FileFacts], Mapping[str, bool]]:
         """The model's files as listed by the first source, and all sources with the same list; for a hub model without
         a source, the files of the partial copy here.
@@ -126,8 +123,8 @@ class ModelCopies:
         if lists:
             files = next(iter(lists.values())).files
             return files, {source: reply.is_whole for source, reply in lists.items() if reply.files == files}
-        if model.hub and (here := await asyncio.to_thread(files_here, entries, model)):
-            return here, {}
+        if model.hub and (there := next(filter(None, here.values()), None)):
+            return there.files, {}
         for error in replies.values():
             if isinstance(error, MaclusterError):
                 raise error
@@ -151,7 +148,7 @@ class ModelCopies:
             meter = _OriginMeter(copy.reports.report)
             copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
             try:
-                await (self._fetch_from_hub if origin == "hub" else self._fetch_from_macs)(copy, meter.count)
+                await (fetch_parts if origin == "hub" else self._fetch_from_macs)(copy, meter.count)
                 return
             except MaclusterError:
                 if origin == order[-1]:
@@ -159,11 +156,6 @@ class ModelCopies:
             finally:
                 if rate := meter.rate:
                     self._rates[origin] = rate
-
-    async def _fetch_from_hub(self, copy: WantedCopy, report: Report) -> None:
-        assert copy.model.hub
-        name, origin = copy.model.name, copy.model.hub
-        await hub_transfers.fetch_parts(name, copy.folder, copy.files, origin, copy.wanted, report, copy.limit)
 
     async def _fetch_from_macs(self, copy: WantedCopy, report: Report) -> None:
         writer = await asyncio.to_thread(BlockWriter, copy.folder, copy.files)

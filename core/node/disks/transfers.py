@@ -30,7 +30,7 @@ from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.context import NodeContext
 from core.node.disks.block_fetch import CopyReports
 from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
-from core.node.disks.hub_transfers import download
+from core.node.disks.hub_transfers import begin_model, download
 from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.messages import (
     MAX_PARTS,
@@ -59,7 +59,8 @@ class Transfers:
         self, node: NodeContext, inventory: ModelInventory, copying: ModelCopies, links: ControlLinks, hub: Path
     ) -> None:
         self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
-        self._inventory, self._copying, self._links, self._hub = inventory, copying, links, hub
+        self._inventory, self._copying, self._links = inventory, copying, links
+        self._folder, self._hub = node.home.models, hub
         # transfer to this Mac's disk
         self.own = CurrentTransfer(node, inventory, self._carry_out, self._publish)
         # by device id: bytes copied to its disk since the node started
@@ -183,19 +184,15 @@ class Transfers:
     async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
         """Copy a model that another Mac sends, on its request."""
         model = self._inventory.find(asked.fingerprint)
-        problem: MaclusterError | None = None
-        if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
-            problem = ModelNotFound("That Mac has not reported such a model.")
-        elif self.own.failed_just_now():
-            problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
-        else:
-            try:
-                self._begin_copy(device_id, model, parts_in(asked.parts), asked.bytes_per_s)
-            except Busy as busy:
-                problem = busy
-        if problem:
+        try:
+            if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
+                raise ModelNotFound("That Mac has not reported such a model.")
+            if self.own.failed_just_now():
+                raise Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
+            self._begin_copy(device_id, model, parts_in(asked.parts), asked.bytes_per_s)
+        except (ModelNotFound, Busy) as error:
             name = model.name if model else "A model"
-            failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
+            failed = Transfer(model=name, mac=self._device_id, state="failed", problem=error.problem)
             await self._report_to_asker(device_id, failed)
 
     def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
@@ -233,7 +230,9 @@ class Transfers:
 
     async def _carry_out(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
         if (wanted := transfer.download) and wanted.split:
-            progress.update(fingerprint=await self._copying.begin(wanted.repo, wanted.revision, progress.count))
+            models, folder = self._inventory.models, self._folder
+            found = await begin_model(models, folder, wanted.repo, wanted.revision, progress.count)
+            progress.update(fingerprint=found)
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))

@@ -70,7 +70,7 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _logprobs(tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-    """Logprobs of the tokens that have one. Alternatives are named by token id: they were never decoded."""
+    """Logprobs of the tokens that have one."""
     tokens = [token for token in tokens if token.logprob is not None]
     if not tokens:
         return None
@@ -79,7 +79,10 @@ def _logprobs(tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
             "token": token.text,
             "logprob": token.logprob,
             "bytes": list(token.text.encode()),
-            "top_logprobs": [{"token": f"token_id:{one}", "logprob": value, "bytes": None} for one, value in token.top],
+            "top_logprobs": [
+                {"token": name, "logprob": value, "bytes": list(name.encode())}
+                for name, (_, value) in zip(token.names, token.top, strict=False)
+            ],
         }
         for token in tokens
     ]

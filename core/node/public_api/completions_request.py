@@ -23,6 +23,7 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     prompt: msgspec.Raw  # a text, token ids, or a list of either
+    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] | None = None
     echo: bool = False
     suffix: str | None = None
     best_of: int | None = None
@@ -49,8 +50,9 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         messages = (Message(role="user", content=text),)
+        most = 1 if self.max_tokens == 0 else None  # the model writes at least one token
         return completion_request(
-            self, messages, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
+            self, messages, most, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )
 
 

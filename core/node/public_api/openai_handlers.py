@@ -43,7 +43,10 @@ class OpenAiHandlers:
         prompts = asked.prompts()
         wanted = asked.requests(prompts)
         echoed = [await self._text(prompt, model) if asked.echo else "" for prompt in prompts]
-        choices = [TextChoice(index, echoed=echoed[index // asked.n]) for index in range(len(wanted))]
+        choices = [
+            TextChoice(index, echoed=echoed[index // asked.n], is_answered=asked.max_tokens != 0)
+            for index in range(len(wanted))
+        ]
         reply = CompletionReply(
             id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
         )

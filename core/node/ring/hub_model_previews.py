@@ -44,7 +44,13 @@ def offered(known: KnownModels, held: Collection[str], macs: Sequence[Peer], spe
 
 
 def _choice(model: KnownModel, listed_on: str, macs: Sequence[Peer], speeds: MacSpeeds) -> ModelChoice:
-    revision = model.revision or "main"
+    offer = HubOffer(
+        repo=model.repo,
+        revision=model.revision or "main",
+        licence=model.licence,
+        listed_on=listed_on,
+        text_only=model.text_only,
+    )
     return ModelChoice(
         name=model.repo,
         path="",
@@ -53,7 +59,7 @@ def _choice(model: KnownModel, listed_on: str, macs: Sequence[Peer], speeds: Mac
         total_bytes=model.total_bytes,
         quantization=model.quantization,
         context_max=model.context_max,
-        offer=HubOffer(repo=model.repo, revision=revision, licence=model.licence, listed_on=listed_on),
+        offer=offer,
         preview=_preview(model, macs, speeds),
     )
 

@@ -246,43 +246,30 @@ class Planning:
         return _Drafter(draft.name, await self._models.layout(draft), Path(draft.path))
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        plan, holdings = self._leader.plan, self._inventory.holdings(entry.fingerprint)
-        return ModelChoice(
-            name=entry.name,
-            path=entry.path,
-            model_type=entry.model_type,
-            layers=entry.layers,
-            total_bytes=entry.total_bytes,
-            quantization=entry.quantization,
-            context_max=entry.context_max,
-            fingerprint=entry.fingerprint,
-            held_by=holdings.whole,
-            layers_on=holdings.parted,
-            layers_here=entry.layers_here if entry.missing_bytes else (),
-            loaded=plan is not None and plan.fingerprint == entry.fingerprint,
-            preview=await self._preview(
-                entry,
-                PlanRequest(model=entry.path),
-                await asyncio.to_thread(self._profiles.known, entry),
-                self._peers.linked(),
-            ),
-        )
+        profile = await asyncio.to_thread(self._profiles.known, entry)
+        preview = await self._preview(entry, PlanRequest(model=entry.path), profile, self._peers.linked())
+        return self._listed(entry, preview, entry.path)
 
     def _absent(self, held: HeldModel) -> ModelChoice:
-        holdings = self._inventory.holdings(held.fingerprint)
         problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
+        return self._listed(held, PlanPreview(problem=problem, total_bytes=held.total_bytes))
+
+    def _listed(self, model: ModelEntry | HeldModel, preview: PlanPreview, path: str = "") -> ModelChoice:
+        plan, holdings = self._leader.plan, self._inventory.holdings(model.fingerprint)
         return ModelChoice(
-            name=held.name,
-            path="",
-            model_type=held.model_type,
-            layers=held.layers,
-            total_bytes=held.total_bytes,
-            quantization=held.quantization,
-            context_max=held.context_max,
-            fingerprint=held.fingerprint,
+            name=model.name,
+            path=path,
+            model_type=model.model_type,
+            layers=model.layers,
+            total_bytes=model.total_bytes,
+            quantization=model.quantization,
+            context_max=model.context_max,
+            fingerprint=model.fingerprint,
             held_by=holdings.whole,
             layers_on=holdings.parted,
-            preview=PlanPreview(problem=problem, total_bytes=held.total_bytes),
+            layers_here=model.layers_here if path and model.missing_bytes else (),
+            loaded=bool(path) and plan is not None and plan.fingerprint == model.fingerprint,
+            preview=preview,
         )
 
     async def _preview(
@@ -388,13 +375,4 @@ def _with_less(request: LoadRequest) -> list[LoadRequest]:
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:
-    return ModelChoice(
-        name=broken.name,
-        path=broken.path,
-        model_type="",
-        layers=0,
-        total_bytes=0,
-        quantization="",
-        context_max=0,
-        preview=PlanPreview(problem=broken.problem),
-    )
+    return ModelChoice(name=broken.name, path=broken.path, preview=PlanPreview(problem=broken.problem))

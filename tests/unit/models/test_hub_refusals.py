@@ -1,4 +1,6 @@
-"""A model that can't run is refused before its weights come, and the hub's refusals are told in words."""
+"""A model that can't run is refused before its weights are downloaded, and each refusal of the hub has a
+clear message.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot run here is refused from its small files, in words that say what is there and what would help."""
+"""Models that can't run here are refused by their small files, with a message that names the reason and the remedy."""
 
 from __future__ import annotations
 

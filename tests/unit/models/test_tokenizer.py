@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,6 +155,36 @@ def test_a_stream_gives_back_the_text(tokens: Tokens) -> None:
     assert "".join(parts) + stream.held == text
     assert all("\ufffd" not in part for part in parts)
     assert tokens.stream().held == ""
+
+
+def streamed(tokens: Tokens, ids: Sequence[int], *, trims: bool = False) -> str:
+    stream = tokens.stream(trims=trims)
+    return "".join([*map(stream.add, ids), stream.held])
+
+
+def test_a_stream_is_what_the_tokenizer_decodes(tokens: Tokens) -> None:
+    dice = random.Random(7)
+    for _ in range(200):
+        ids = [dice.randrange(tokens.vocab_size) for _ in range(12)]
+        assert streamed(tokens, ids) == tokens._wrapper.decode(ids)
+    for text in (" led", "  two", "a\0b", "\n\n"):
+        ids = list(tokens._wrapper.encode(text, add_special_tokens=False))
+        assert streamed(tokens, ids) == text
+        assert streamed(tokens, ids, trims=True) == text.removeprefix(" ")
+
+
+def test_ids_above_the_number_of_tokens_are_text(directory: Path, tmp_path: Path) -> None:
+    """A tokenizer with holes in its ids, such as Kimi's, has ids above its length."""
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    content = json.loads((copy / "tokenizer.json").read_text())
+    vocab, word = content["model"]["vocab"], max(content["model"]["vocab"], key=content["model"]["vocab"].__getitem__)
+    vocab[word] = 515
+    content["added_tokens"] = [each for each in content["added_tokens"] if each["content"] != word]
+    (copy / "tokenizer.json").write_text(json.dumps(content))
+    sparse = Tokens.load(copy)
+    assert sparse.vocab_size == 516
+    assert streamed(sparse, [515]) == word.replace("Ġ", " ")
+    assert streamed(sparse, [513, 514, 600]) == ""
 
 
 def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path) -> None:

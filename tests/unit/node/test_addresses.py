@@ -1,4 +1,4 @@
-"""Where Macs may be: what was proven comes first and stays, whatever is claimed; the tables are bounded and calm."""
+"""Addresses of Macs: proven ones come first and stay, whatever is claimed; the tables are bounded and stable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(*members: str) -> AdvertisedMacs:
     return AdvertisedMacs(lambda device_id: device_id in members)
 
 
-# ---- the order in which a Mac is looked for
+# ---- the order in which a Mac's addresses are tried
 
 
 def test_proven_places_come_first_then_those_given_then_those_claimed() -> None:
@@ -198,7 +198,7 @@ def test_a_place_that_is_none_is_wrong_use(capsys: pytest.CaptureFixture[str]) -
     assert "argument --peer" in capsys.readouterr().err
 
 
-# ---- what Bonjour shows
+# ---- addresses from Bonjour
 
 
 def test_a_stranger_that_flaps_stays_and_one_that_is_gone_goes_once() -> None:

@@ -1,4 +1,4 @@
-"""What a program is told of an answer, and how that ends where no parts can be told."""
+"""The stream of an answer to a program, and its end when the text can't be read as parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOST = NodeError("A Mac is gone.").problem
 
 
 class Reader:
-    """A text is told as it is; "call" is a call, and "fail" cannot be read."""
+    """Reads each text as a text part; "call" is a call, and "fail" can't be read."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -33,7 +33,7 @@ class Reader:
 
 
 class Answer:
-    """One that writes `texts`, and ends by itself, by a problem, or where it is stopped."""
+    """An answer with these `texts`; it ends by itself, by a problem, or when it is stopped."""
 
     def __init__(self, *texts: str, reason: FinishReason = "stop", problem: Problem | None = None) -> None:
         self._texts, self._reason, self._problem = texts, reason, problem

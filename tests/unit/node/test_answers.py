@@ -1,4 +1,4 @@
-"""Many answers at the same time on the head's node. Only the worker's process is played here, at its pipe."""
+"""Many concurrent answers on the head's node. Only the worker's process is simulated, at its pipe."""
 
 from __future__ import annotations
 
@@ -56,43 +56,43 @@ __all__ = ["model", "tokens"]  # fixtures
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
-    desk = await AnswersHarness(tmp_path, model).load()
-    yield desk
-    await desk.ends_all()
+async def harness(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
+    harness = await AnswersHarness(tmp_path, model).load()
+    yield harness
+    await harness.ends_all()
 
 
 async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_itself(
-    desk: AnswersHarness, tokens: Tokens
+    harness: AnswersHarness, tokens: Tokens
 ) -> None:
     sampling = Sampling(temperature=0.5, top_k=3, logit_bias={7: -1.5}, seed=9, logprobs=1)
-    one, two = await desk.ask("tell me", sampling, min_tokens=3), await desk.ask("and me", max_tokens=9_999)
-    assert desk.asked == [one, two], "both are sent at once: the worker queues and batches"
+    one, two = await harness.ask("tell me", sampling, min_tokens=3), await harness.ask("and me", max_tokens=9_999)
+    assert harness.asked == [one, two], "both are sent at once: the worker queues and batches"
     assert (one.tokens, one.max_tokens, one.min_tokens) == (ids_of(tokens, "tell me"), 500 - len(one.tokens), 3)
     assert (one.eos, one.sampling) == (sorted(tokens.eos), sampling)
     assert (two.max_tokens, two.min_tokens, two.sampling) == (500 - len(two.tokens), 0, Sampling())
-    assert desk.bus.now.running == (one.request_id, two.request_id)
-    desk.says(Prefilled(request_id=two.request_id, done=3, total=4))
+    assert harness.bus.now.running == (one.request_id, two.request_id)
+    harness.says(Prefilled(request_id=two.request_id, done=3, total=4))
     first, second = ids_of(tokens, TEXT), ids_of(tokens, TEXT[::-1])
     for index, token in enumerate(first):
         top = ((token, -0.5), (1, -2.0))
-        desk.says(Token(request_id=one.request_id, index=index, token=token, logprob=-0.5, top=top))
-        desk.writes(two, second[index : index + 1])
-        assert desk.logged(one)[1][-1] == token, "what is shown is written"
-    desk.writes(two, second[len(first) :])
-    desk.writes(one, [*tokens.eos])
-    desk.ends(one, "stop")
-    desk.ends(two, "error", LOST)
-    assert ((await desk.shown(one)), (await desk.shown(two))) == (TEXT, TEXT[::-1])
-    assert [(event.logprob, event.top) for event in desk.told(one)[:-1]] == [
+        harness.says(Token(request_id=one.request_id, index=index, token=token, logprob=-0.5, top=top))
+        harness.writes(two, second[index : index + 1])
+        assert harness.logged(one)[1][-1] == token, "what is shown is written"
+    harness.writes(two, second[len(first) :])
+    harness.writes(one, [*tokens.eos])
+    harness.ends(one, "stop")
+    harness.ends(two, "error", LOST)
+    assert ((await harness.shown(one)), (await harness.shown(two))) == (TEXT, TEXT[::-1])
+    assert [(event.logprob, event.top) for event in harness.told(one)[:-1]] == [
         (-0.5, ((token, -0.5), (1, -2.0))) for token in first
     ]
-    done = await desk.done(one)
+    done = await harness.done(one)
     assert (done.finish_reason, done.ttft_s, done.decode_tokens_per_s, done.problem) == ("stop", 0.25, 2.0, None)
-    assert ((await desk.done(two)).finish_reason, (await desk.done(two)).problem) == ("error", LOST)
-    assert not desk.bus.now.running
+    assert ((await harness.done(two)).finish_reason, (await harness.done(two)).problem) == ("error", LOST)
+    assert not harness.bus.now.running
     progress = Progress(task="prefill", request_id=two.request_id, done=3, total=4, unit="tokens")
-    assert [event for event in desk.bus.events if isinstance(event, Progress)] == [progress]
+    assert [event for event in harness.bus.events if isinstance(event, Progress)] == [progress]
     record = AnswerRecord(
         request_id=one.request_id,
         model="toy",
@@ -106,29 +106,29 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
         eos=one.eos,
         raw=True,
     )
-    assert desk.logged(one) == (record, [*first, *tokens.eos])
-    assert desk.logged(two)[1] == second
-    assert (desk.log_of(one).ended, desk.log_of(two).ended) == ("stop", None)
-    assert desk.log_of(one).text == TEXT
+    assert harness.logged(one) == (record, [*first, *tokens.eos])
+    assert harness.logged(two)[1] == second
+    assert (harness.log_of(one).ended, harness.log_of(two).ended) == ("stop", None)
+    assert harness.log_of(one).text == TEXT
 
 
-async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(desk: AnswersHarness) -> None:
-    one, two, three = [await desk.ask(text) for text in ("one", "two", "three")]
-    assert [row.request_id for row in desk.bus.now.batch.queue] == [r.request_id for r in (one, two, three)]
-    desk.writes(one, [1, 2, 3])
-    desk.answers.cancel(two.request_id)
+async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(harness: AnswersHarness) -> None:
+    one, two, three = [await harness.ask(text) for text in ("one", "two", "three")]
+    assert [row.request_id for row in harness.bus.now.batch.queue] == [r.request_id for r in (one, two, three)]
+    harness.writes(one, [1, 2, 3])
+    harness.answers.cancel(two.request_id)
     asked = [BatchRow(request_id=r.request_id, state="writing", written=9, lane=1) for r in (one, two)]
-    desk.answers.counted(Batch(rows=tuple(asked), parked_tokens=7))
-    batch = desk.bus.now.batch
+    harness.answers.counted(Batch(rows=tuple(asked), parked_tokens=7))
+    batch = harness.bus.now.batch
     assert [row.request_id for row in batch.running] == [one.request_id], "a late word brings nothing back"
     assert (batch.running[0].written, batch.running[0].lane, batch.parked_tokens) == (9, 1, 7)
     assert (batch.running[0].tokens_per_s or 0) > 0
     (waiting,) = batch.queue
     assert (waiting.prompt_tokens, waiting.max_tokens) == (len(three.tokens), three.max_tokens)
-    desk.answers.suspend()
-    desk.answers.counted(Batch(rows=tuple(asked)))
-    assert [row.request_id for row in desk.bus.now.batch.queue] == [one.request_id, three.request_id]
-    assert desk.bus.now.batch.queue[0].written == 3
+    harness.answers.suspend()
+    harness.answers.counted(Batch(rows=tuple(asked)))
+    assert [row.request_id for row in harness.bus.now.batch.queue] == [one.request_id, three.request_id]
+    assert harness.bus.now.batch.queue[0].written == 3
 
 
 @given(st.data())
@@ -141,78 +141,78 @@ def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
     before, ids = TEXT[: TEXT.index(stop)], ids_of(tokens, TEXT)
 
     async def answer() -> None:
-        desk = await AnswersHarness(tmp_path, model).load()
-        request = await desk.ask(stop=(stop, "never there"))
-        desk.writes(request, [*ids, *ids])
-        desk.ends(request, "cancelled")
-        done = await desk.done(request)
-        assert ((await desk.shown(request)), done.finish_reason, done.problem) == (before, "stop", None)
-        assert desk.cancelled == [request.request_id]
-        assert done.tokens == len(desk.told(request)) == len(desk.logged(request)[1]) <= len(ids) + 1
+        harness = await AnswersHarness(tmp_path, model).load()
+        request = await harness.ask(stop=(stop, "never there"))
+        harness.writes(request, [*ids, *ids])
+        harness.ends(request, "cancelled")
+        done = await harness.done(request)
+        assert ((await harness.shown(request)), done.finish_reason, done.problem) == (before, "stop", None)
+        assert harness.cancelled == [request.request_id]
+        assert done.tokens == len(harness.told(request)) == len(harness.logged(request)[1]) <= len(ids) + 1
         assert done.ttft_s is not None
-        assert desk.bus.now.running == ()
+        assert harness.bus.now.running == ()
 
     asyncio.run(answer())
 
 
-async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: AnswersHarness, tokens: Tokens) -> None:
+async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(harness: AnswersHarness, tokens: Tokens) -> None:
     incomplete = ids_of(tokens, "see 日")[:-1]
-    ended, cut, begun = [await desk.ask(stop=(stop,)) for stop in ("\ufffd", "\ufffd", "日!")]
+    ended, cut, begun = [await harness.ask(stop=(stop,)) for stop in ("\ufffd", "\ufffd", "日!")]
     for request, reason in ((ended, "length"), (cut, "cancelled")):
-        desk.writes(request, incomplete)
-        desk.ends(request, reason)  # type: ignore[arg-type]
-        assert (await desk.shown(request)) == "see "
-    assert ((await desk.done(ended)).finish_reason, (await desk.done(cut)).finish_reason) == ("stop", "cancelled")
-    desk.writes(begun, ids_of(tokens, "see 日"))
-    assert "".join(event.text for event in desk.told(begun)) == "see "
-    desk.ends(begun)
-    assert ((await desk.shown(begun)), (await desk.done(begun)).finish_reason) == ("see 日", "length")
+        harness.writes(request, incomplete)
+        harness.ends(request, reason)  # type: ignore[arg-type]
+        assert (await harness.shown(request)) == "see "
+    assert ((await harness.done(ended)).finish_reason, (await harness.done(cut)).finish_reason) == ("stop", "cancelled")
+    harness.writes(begun, ids_of(tokens, "see 日"))
+    assert "".join(event.text for event in harness.told(begun)) == "see "
+    harness.ends(begun)
+    assert ((await harness.shown(begun)), (await harness.done(begun)).finish_reason) == ("see 日", "length")
 
 
-async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: AnswersHarness) -> None:
+async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(harness: AnswersHarness) -> None:
     """The first prompt is by far the longest, so that the others would overtake it."""
-    await desk.load(context=1_000_000)
+    await harness.load(context=1_000_000)
     most = ROWS + QUEUE_LIMIT
-    asks = [asyncio.create_task(desk.ask(f"number {n} " * 10 ** max(0, 4 - n))) for n in range(most + 3)]
+    asks = [asyncio.create_task(harness.ask(f"number {n} " * 10 ** max(0, 4 - n))) for n in range(most + 3)]
     replies = await asyncio.gather(*asks, return_exceptions=True)
     taken = [reply for reply in replies if isinstance(reply, Request)]
-    assert taken == desk.asked == replies[:most]
+    assert taken == harness.asked == replies[:most]
     assert {type(reply) for reply in replies[most:]} == {Busy}
     assert str(replies[-1]).startswith(f"{most} requests run or wait already")
     assert "or cancel one" in str(replies[-1])
-    desk.ends(taken[4])
-    assert await desk.ask("number n") in desk.asked
+    harness.ends(taken[4])
+    assert await harness.ask("number n") in harness.asked
     with pytest.raises(Busy):
-        await desk.ask()
-    desk.answers.cancel(taken[5].request_id)
-    await desk.ask()
+        await harness.ask()
+    harness.answers.cancel(taken[5].request_id)
+    await harness.ask()
 
 
-async def test_a_cancelled_answer_ends_at_once_and_alone(desk: AnswersHarness, tokens: Tokens) -> None:
-    one, two, waiting = [await desk.ask(), await desk.ask(), await desk.ask()]
+async def test_a_cancelled_answer_ends_at_once_and_alone(harness: AnswersHarness, tokens: Tokens) -> None:
+    one, two, waiting = [await harness.ask(), await harness.ask(), await harness.ask()]
     ids = ids_of(tokens, TEXT)
-    desk.writes(one, ids[:4])
+    harness.writes(one, ids[:4])
     for unknown in ("ab" * 16, "nonsense"):
-        desk.answers.cancel(unknown)
-    desk.answers.cancel(one.request_id)
-    desk.answers.cancel(one.request_id)
-    desk.answers.cancel(waiting.request_id)
-    assert desk.cancelled == [one.request_id, waiting.request_id]
-    desk.writes(one, ids)
-    desk.ends(one, "cancelled")
-    both = [await desk.done(request) for request in (one, waiting)]
+        harness.answers.cancel(unknown)
+    harness.answers.cancel(one.request_id)
+    harness.answers.cancel(one.request_id)
+    harness.answers.cancel(waiting.request_id)
+    assert harness.cancelled == [one.request_id, waiting.request_id]
+    harness.writes(one, ids)
+    harness.ends(one, "cancelled")
+    both = [await harness.done(request) for request in (one, waiting)]
     ends = [(done.finish_reason, done.tokens, done.ttft_s is None) for done in both]
     assert ends == [("cancelled", 4, False), ("cancelled", 0, True)]
-    assert desk.logged(one)[1] == ids[:4]
-    assert TEXT.startswith(await desk.shown(one))
-    desk.writes(two, ids)
-    desk.ends(two)
-    assert (await desk.shown(two)) == TEXT
+    assert harness.logged(one)[1] == ids[:4]
+    assert TEXT.startswith(await harness.shown(one))
+    harness.writes(two, ids)
+    harness.ends(two)
+    assert (await harness.shown(two)) == TEXT
 
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """A full disk, to this process: no file grows beyond `size` bytes."""
+    """Simulate a full disk for this process: no file grows beyond `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -221,67 +221,71 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: AnswersHarness, tokens: Tokens) -> None:
+async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(
+    harness: AnswersHarness, tokens: Tokens
+) -> None:
     ids = ids_of(tokens, TEXT)
-    await desk.load(context=5000)
-    long, short = await desk.ask("long " * 800), await desk.ask()
-    desk.writes(long, ids[:2])
-    with files_up_to((desk.node.home.tokens / f"{long.request_id}.mct").stat().st_size):
-        desk.writes(long, ids[2:])
-        desk.writes(short, ids)
+    await harness.load(context=5000)
+    long, short = await harness.ask("long " * 800), await harness.ask()
+    harness.writes(long, ids[:2])
+    with files_up_to((harness.node.home.tokens / f"{long.request_id}.mct").stat().st_size):
+        harness.writes(long, ids[2:])
+        harness.writes(short, ids)
     with files_up_to(0), pytest.raises(NodeError, match="answer can't be saved") as refused:
-        await desk.ask()
+        await harness.ask()
     assert "Free some space" in refused.value.fix
-    assert desk.asked == [long, short], "what cannot be written down is not asked for"
-    assert len(list(desk.node.home.tokens.iterdir())) == 2
-    desk.ends(short)
-    done = await desk.done(long)
-    assert (done.finish_reason, done.tokens, desk.cancelled) == ("error", 2, [long.request_id])
+    assert harness.asked == [long, short], "what cannot be written down is not asked for"
+    assert len(list(harness.node.home.tokens.iterdir())) == 2
+    harness.ends(short)
+    done = await harness.done(long)
+    assert (done.finish_reason, done.tokens, harness.cancelled) == ("error", 2, [long.request_id])
     assert done.problem
     assert done.problem.what.startswith("The answer can't be saved")
-    assert desk.logged(long)[1] == ids[:2]
-    assert ((await desk.shown(short)), desk.logged(short)[1]) == (TEXT, ids)
-    assert desk.bus.now.running == ()
+    assert harness.logged(long)[1] == ids[:2]
+    assert ((await harness.shown(short)), harness.logged(short)[1]) == (TEXT, ids)
+    assert harness.bus.now.running == ()
 
 
 async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(
-    desk: AnswersHarness, tokens: Tokens
+    harness: AnswersHarness, tokens: Tokens
 ) -> None:
-    lifecycle = desk.leader._lifecycle
+    lifecycle = harness.leader._lifecycle
     assert lifecycle
     for number in range(2):
         lifecycle.prepared(mac_id(number), 4000 + number)
     lifecycle.phase = "ready"
-    one = await desk.ask()
-    desk.writes(one, ids_of(tokens, TEXT))
+    one = await harness.ask()
+    harness.writes(one, ids_of(tokens, TEXT))
     lifecycle.broken(mac_id(1), lifecycle.plan.plan_gen, LOST)
-    assert not desk.leader.ready
-    accepted = await desk.answers.ask(ChatRequest(messages=(Message(role="user", content="hello"),), raw=True))
-    assert desk.bus.now.running == (one.request_id, accepted.request_id)
-    assert desk.asked == [one], "it waits until the ring stands"
+    assert not harness.leader.ready
+    accepted = await harness.answers.ask(ChatRequest(messages=(Message(role="user", content="hello"),), raw=True))
+    assert harness.bus.now.running == (one.request_id, accepted.request_id)
+    assert harness.asked == [one], "it waits until the ring stands"
     lifecycle.phase = "ready"
-    desk.answers.send()
-    two = desk.asked[1]
-    assert (len(desk.asked), two.request_id) == (2, accepted.request_id)
-    desk.answers.stop_all(LOST)
-    desk.ends(one)
-    assert {((await desk.done(r)).finish_reason, (await desk.done(r)).problem) for r in (one, two)} == {("error", LOST)}
-    assert (await desk.shown(one)) == TEXT
+    harness.answers.send()
+    two = harness.asked[1]
+    assert (len(harness.asked), two.request_id) == (2, accepted.request_id)
+    harness.answers.stop_all(LOST)
+    harness.ends(one)
+    assert {((await harness.done(r)).finish_reason, (await harness.done(r)).problem) for r in (one, two)} == {
+        ("error", LOST)
+    }
+    assert (await harness.shown(one)) == TEXT
     with pytest.raises(NotLoaded):
-        await desk.ask()  # the next plan has a tokenizer of its own, which is read after it is handed out
-    await desk.load()
-    await desk.ask()
+        await harness.ask()  # the next plan has its own tokenizer, read after the tokens are sent
+    await harness.load()
+    await harness.ask()
 
 
-async def test_only_what_went_through_the_ring_forgives_broken_links(desk: AnswersHarness) -> None:
-    lifecycle = desk.leader._lifecycle
+async def test_only_what_went_through_the_ring_forgives_broken_links(harness: AnswersHarness) -> None:
+    lifecycle = harness.leader._lifecycle
     assert lifecycle
     lifecycle._relinks = 2
-    one, two, three = [await desk.ask(), await desk.ask(), await desk.ask()]
-    desk.answers.cancel(one.request_id)
-    desk.ends(two, "error", LOST)
+    one, two, three = [await harness.ask(), await harness.ask(), await harness.ask()]
+    harness.answers.cancel(one.request_id)
+    harness.ends(two, "error", LOST)
     assert lifecycle._relinks == 2
-    desk.writes(three, [5])
+    harness.writes(three, [5])
     assert lifecycle._relinks == 0
 
 
@@ -295,13 +299,13 @@ async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Answe
         ),
     ],
 )
-async def test_what_has_no_room_is_refused(desk: AnswersHarness, asked: dict[str, object], said: str) -> None:
-    await desk.load(context=24)
+async def test_what_has_no_room_is_refused(harness: AnswersHarness, asked: dict[str, object], said: str) -> None:
+    await harness.load(context=24)
     with pytest.raises(UsageError, match=said) as refused:
-        await desk.ask(**asked)  # type: ignore[arg-type]
+        await harness.ask(**asked)  # type: ignore[arg-type]
     assert refused.value.fix
-    assert not [event for event in desk.bus.events if isinstance(event, RequestStarted)]
-    assert not desk.pipe.sent
+    assert not [event for event in harness.bus.events if isinstance(event, RequestStarted)]
+    assert not harness.pipe.sent
 
 
 def lost(kind: str = CachesLost.__name__) -> Problem:
@@ -309,34 +313,34 @@ def lost(kind: str = CachesLost.__name__) -> Problem:
 
 
 async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_meanwhile(
-    desk: AnswersHarness, tokens: Tokens
+    harness: AnswersHarness, tokens: Tokens
 ) -> None:
     ids = ids_of(tokens, TEXT)
-    one, two = await desk.ask(sampling=Sampling(temperature=0.8)), await desk.ask("and me")
-    desk.writes(one, ids[:7])
-    desk.answers.suspend()
-    assert desk.answers.under_way == {one.request_id: (len(one.tokens), 7), two.request_id: (len(two.tokens), 0)}
-    before = len(desk.bus.events)
+    one, two = await harness.ask(sampling=Sampling(temperature=0.8)), await harness.ask("and me")
+    harness.writes(one, ids[:7])
+    harness.answers.suspend()
+    assert harness.answers.under_way == {one.request_id: (len(one.tokens), 7), two.request_id: (len(two.tokens), 0)}
+    before = len(harness.bus.events)
     for report in (
         Token(request_id=one.request_id, index=7, token=ids[7]),
         Prefilled(request_id=one.request_id, done=1, total=2),
     ):
-        desk.says(report)
+        harness.says(report)
     for request in (one, two):
-        desk.ends(request, "error", LOST)
-    assert (len(desk.bus.events), desk.cancelled) == (before, [])
-    desk.answers.send()
-    desk.answers.send()
-    assert desk.asked[2:] == [replace(one, written=ids[:7]), two]
+        harness.ends(request, "error", LOST)
+    assert (len(harness.bus.events), harness.cancelled) == (before, [])
+    harness.answers.send()
+    harness.answers.send()
+    assert harness.asked[2:] == [replace(one, written=ids[:7]), two]
     assert one.sampling.seed is not None
-    desk.says(Token(request_id=one.request_id, index=6, token=5))
-    desk.says(Token(request_id=one.request_id, index=8, token=5))
-    assert desk.logged(one)[1] == ids[:7], "only the next one counts"
-    desk.writes(one, ids[7:])
-    desk.ends(one)
-    assert [event.index for event in desk.told(one)] == list(range(len(ids)))
-    assert ((await desk.shown(one)), desk.log_of(one).text, desk.logged(one)[1]) == (TEXT, TEXT, ids)
-    done = await desk.done(one)
+    harness.says(Token(request_id=one.request_id, index=6, token=5))
+    harness.says(Token(request_id=one.request_id, index=8, token=5))
+    assert harness.logged(one)[1] == ids[:7], "only the next one counts"
+    harness.writes(one, ids[7:])
+    harness.ends(one)
+    assert [event.index for event in harness.told(one)] == list(range(len(ids)))
+    assert ((await harness.shown(one)), harness.log_of(one).text, harness.logged(one)[1]) == (TEXT, TEXT, ids)
+    done = await harness.done(one)
     assert done.tokens == len(ids)
     assert done.ttft_s != 0.25, "the worker knows only the last part of it"
     assert done.decode_tokens_per_s != 2.0
@@ -345,30 +349,30 @@ async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_m
 @pytest.mark.parametrize("kind", ["CachesLost", "NoAnswer", "LinkLost"])
 @pytest.mark.parametrize("is_ready", [pytest.param(True, id="ready"), pytest.param(False, id="not_ready")])
 async def test_what_a_worker_lost_it_is_handed_again_a_few_times(
-    desk: AnswersHarness, kind: str, is_ready: bool
+    harness: AnswersHarness, kind: str, is_ready: bool
 ) -> None:
-    lifecycle = desk.leader._lifecycle
+    lifecycle = harness.leader._lifecycle
     assert lifecycle
-    request = await desk.ask()
+    request = await harness.ask()
 
     def loses() -> None:
         lifecycle.phase = "ready" if is_ready else "linking"
-        desk.ends(request, "error", lost(kind))
+        harness.ends(request, "error", lost(kind))
         lifecycle.phase = "ready"
-        desk.answers.send()
+        harness.answers.send()
 
     for _ in range(MAX_LOSSES):
         loses()
-    desk.writes(request, [65])
+    harness.writes(request, [65])
     for _ in range(MAX_LOSSES):
         loses()
-    assert [one.written for one in desk.asked] == [[]] * (1 + MAX_LOSSES) + [[65]] * MAX_LOSSES
-    assert desk.bus.now.running == (request.request_id,)
+    assert [one.written for one in harness.asked] == [[]] * (1 + MAX_LOSSES) + [[65]] * MAX_LOSSES
+    assert harness.bus.now.running == (request.request_id,)
     loses()
-    done = await desk.done(request)
+    done = await harness.done(request)
     assert (done.finish_reason, done.problem, done.tokens) == ("error", lost(kind), 1)
-    assert desk.log_of(request).ended is None
-    assert len(desk.asked) == 1 + 2 * MAX_LOSSES
+    assert harness.log_of(request).ended is None
+    assert len(harness.asked) == 1 + 2 * MAX_LOSSES
 
 
 async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(desk: AnswersHarness) -> None:
@@ -393,96 +397,96 @@ async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(desk
 
 
 @pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])
-async def test_an_answer_is_cancelled_in_any_state(desk: AnswersHarness, is_suspended: bool) -> None:
-    request = await desk.ask()
-    desk.writes(request, [65])
+async def test_an_answer_is_cancelled_in_any_state(harness: AnswersHarness, is_suspended: bool) -> None:
+    request = await harness.ask()
+    harness.writes(request, [65])
     if is_suspended:
-        desk.answers.suspend()
-    desk.answers.cancel(request.request_id)
-    desk.answers.send()
-    assert ((await desk.done(request)).finish_reason, (await desk.done(request)).tokens) == ("cancelled", 1)
-    assert (len(desk.asked), desk.cancelled) == (1, [] if is_suspended else [request.request_id])
-    assert desk.log_of(request).ended == "cancelled"
+        harness.answers.suspend()
+    harness.answers.cancel(request.request_id)
+    harness.answers.send()
+    assert ((await harness.done(request)).finish_reason, (await harness.done(request)).tokens) == ("cancelled", 1)
+    assert (len(harness.asked), harness.cancelled) == (1, [] if is_suspended else [request.request_id])
+    assert harness.log_of(request).ended == "cancelled"
 
 
-async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: AnswersHarness) -> None:
-    lifecycle = desk.leader._lifecycle
+async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(harness: AnswersHarness) -> None:
+    lifecycle = harness.leader._lifecycle
     assert lifecycle
-    one, two = await desk.ask(), await desk.ask()
-    desk.answers.suspend()
+    one, two = await harness.ask(), await harness.ask()
+    harness.answers.suspend()
     plan = replace(lifecycle.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
-    desk.leader._lifecycle = PlanLifecycle(plan)
-    desk.leader._lifecycle.phase = "ready"
-    with files_up_to((desk.node.home.tokens / f"{one.request_id}.mct").stat().st_size):
-        desk.answers.send()
-    assert len(desk.asked) == 2, "who cannot be written down sees nothing"
-    assert {(await desk.done(r)).finish_reason for r in (one, two)} == {"error"}
-    three = await desk.ask()
-    desk.answers.suspend()
-    desk.leader._lifecycle = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
-    desk.leader._lifecycle.phase = "ready"
-    desk.answers.send()
-    desk.answers.suspend()
-    desk.answers.send()
-    assert desk.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
-    await desk.answers.forget_shared({mac_id(1)})
-    assert [path.stem for path in desk.node.home.tokens.iterdir()] == [three.request_id], "it runs"
-    desk.answers.cancel(three.request_id)
-    await desk.done(three)
-    assert not list(desk.node.home.tokens.iterdir())
+    harness.leader._lifecycle = PlanLifecycle(plan)
+    harness.leader._lifecycle.phase = "ready"
+    with files_up_to((harness.node.home.tokens / f"{one.request_id}.mct").stat().st_size):
+        harness.answers.send()
+    assert len(harness.asked) == 2, "who cannot be written down sees nothing"
+    assert {(await harness.done(r)).finish_reason for r in (one, two)} == {"error"}
+    three = await harness.ask()
+    harness.answers.suspend()
+    harness.leader._lifecycle = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
+    harness.leader._lifecycle.phase = "ready"
+    harness.answers.send()
+    harness.answers.suspend()
+    harness.answers.send()
+    assert harness.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
+    await harness.answers.forget_shared({mac_id(1)})
+    assert [path.stem for path in harness.node.home.tokens.iterdir()] == [three.request_id], "it runs"
+    harness.answers.cancel(three.request_id)
+    await harness.done(three)
+    assert not list(harness.node.home.tokens.iterdir())
 
 
-async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk: AnswersHarness) -> None:
-    mirrored_by(desk, 30)
-    request = await desk.ask("What a long prompt this is")
-    desk.writes(request, [65, 66, 67])
+async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(harness: AnswersHarness) -> None:
+    mirrored_by(harness, 30)
+    request = await harness.ask("What a long prompt this is")
+    harness.writes(request, [65, 66, 67])
     known = len(request.tokens) + 2
-    mirrors(desk, request, 0, 4, 10)
-    mirrors(desk, request, 4, known, 10)
-    mirrors(desk, request, known, known + 1, 11)  # more than there is memory for
-    assert StopMirror(request_id=request.request_id) in desk.pipe.sent
-    desk.answers.suspend()
-    mirrors(desk, request, known, known + 1, 1)  # of a worker that is about to be replaced
-    desk.answers.send()
-    again = desk.handed(request.request_id)
+    mirrors(harness, request, 0, 4, 10)
+    mirrors(harness, request, 4, known, 10)
+    mirrors(harness, request, known, known + 1, 11)  # more than fits in memory
+    assert StopMirror(request_id=request.request_id) in harness.pipe.sent
+    harness.answers.suspend()
+    mirrors(harness, request, known, known + 1, 1)  # of a worker that is about to be replaced
+    harness.answers.send()
+    again = harness.handed(request.request_id)
     assert (again.written, again.mirrored) == ([65, 66, 67], known)
-    desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=1))
+    harness.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=1))
     given = (MirrorSpan(4, known, bytes(10)),)
-    assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=1, spans=given)
+    assert harness.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=1, spans=given)
 
 
 @pytest.mark.parametrize("end", ["revoked", "unloaded"])
 @pytest.mark.promise("P21")
-async def test_nothing_is_mirrored_any_more(desk: AnswersHarness, end: str) -> None:
-    mirrored_by(desk, 30)
-    request = await desk.ask()
-    mirrors(desk, request, 0, 4, 10)
+async def test_nothing_is_mirrored_any_more(harness: AnswersHarness, end: str) -> None:
+    mirrored_by(harness, 30)
+    request = await harness.ask()
+    mirrors(harness, request, 0, 4, 10)
     if end == "revoked":
-        await desk.answers.forget_shared({mac_id(1)})
-        desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=0))
-        assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=0, spans=())
+        await harness.answers.forget_shared({mac_id(1)})
+        harness.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=0))
+        assert harness.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=0, spans=())
     else:
-        desk.answers.stop_all(LOST)
-    assert desk.answers._mirror.nbytes == 0
+        harness.answers.stop_all(LOST)
+    assert harness.answers._mirror.nbytes == 0
 
 
-def mirrored_by(desk: AnswersHarness, size: int) -> None:
-    """The plan has so many bytes for a mirror."""
-    assert desk.leader._lifecycle
-    desk.leader._lifecycle.plan = replace(desk.leader._lifecycle.plan, mirror_bytes=size)
+def mirrored_by(harness: AnswersHarness, size: int) -> None:
+    """Give the plan `size` bytes for a mirror."""
+    assert harness.leader._lifecycle
+    harness.leader._lifecycle.plan = replace(harness.leader._lifecycle.plan, mirror_bytes=size)
 
 
-def mirrors(desk: AnswersHarness, request: Request, start: int, stop: int, size: int) -> None:
-    """The worker brings what the caches hold of some tokens."""
+def mirrors(harness: AnswersHarness, request: Request, start: int, stop: int, size: int) -> None:
+    """The worker sends the caches of some tokens."""
     span = MirrorSpan(start, stop, bytes(size))
-    desk.answers.handle_mirror_report(Mirrored(request_id=request.request_id, span=span))
+    harness.answers.handle_mirror_report(Mirrored(request_id=request.request_id, span=span))
 
 
-async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: AnswersHarness) -> None:
-    desk.leader._lifecycle = None
-    desk.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
+async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(harness: AnswersHarness) -> None:
+    harness.leader._lifecycle = None
+    harness.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
     with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
-        await desk.ask()
+        await harness.ask()
 
 
 @pytest.mark.slow
@@ -491,22 +495,22 @@ async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: An
 def test_a_crash_anywhere_costs_nothing_that_was_shown(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
-    """`stop` may begin before the crash and end behind it; the crash may cut the last records of the log."""
+    """A stop text may begin before the crash and end after it; the crash may cut the last records of the log."""
     ids = ids_of(tokens, TEXT)
     count = data.draw(st.integers(0, len(ids)))
     cut = data.draw(st.integers(0, 80))
     stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
 
     async def answer() -> None:
-        desk = await AnswersHarness(tmp_path, model).load()
-        request = await desk.ask(stop=(stop,), max_tokens=len(ids))
-        path = desk.node.home.tokens / f"{request.request_id}.mct"
+        harness = await AnswersHarness(tmp_path, model).load()
+        request = await harness.ask(stop=(stop,), max_tokens=len(ids))
+        path = harness.node.home.tokens / f"{request.request_id}.mct"
         opened = path.stat().st_size
         for token in ids[:count]:
-            if request.request_id in desk.answers.under_way:
-                desk.writes(request, [token])
-        has_ended = not desk.answers.under_way
-        again = await desk.crashes().load()
+            if request.request_id in harness.answers.under_way:
+                harness.writes(request, [token])
+        has_ended = not harness.answers.under_way
+        again = await harness.crashes().load()
         os.truncate(path, max(opened, path.stat().st_size - cut))
         left = await again.answers.unfinished()
         if not left:
@@ -514,9 +518,9 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
             return
         assert cut or not has_ended
         (begun,) = left
-        shown = "".join(event.text for event in desk.told(request))
+        shown = "".join(event.text for event in harness.told(request))
         assert shown.startswith(begun.text)
-        assert begun.tokens <= len(desk.told(request))
+        assert begun.tokens <= len(harness.told(request))
         again.before[request.request_id] = begun.tokens
         accepted = await again.answers.go_on(AnswerId())
         if accepted.request_id in again.answers.under_way:
@@ -535,17 +539,17 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
     asyncio.run(answer())
 
 
-async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: AnswersHarness, tokens: Tokens) -> None:
+async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(harness: AnswersHarness, tokens: Tokens) -> None:
     ids = ids_of(tokens, TEXT)
     sampling = Sampling(temperature=0.7, logprobs=1)
-    request = await desk.ask("tell me", sampling, max_tokens=90, min_tokens=3, stop=("never",))
-    desk.writes(request, ids[:5])
-    assert await desk.answers.unfinished() == [], "it is being written"
-    again = desk.crashes()
+    request = await harness.ask("tell me", sampling, max_tokens=90, min_tokens=3, stop=("never",))
+    harness.writes(request, ids[:5])
+    assert await harness.answers.unfinished() == [], "it is being written"
+    again = harness.crashes()
     (begun,) = await again.answers.unfinished()
     assert (begun.request_id, begun.model, begun.tokens, begun.max_tokens) == (request.request_id, "toy", 5, 90)
     assert begun.messages == (Message(role="user", content="tell me"),)
-    assert begun.text == "".join(event.text for event in desk.told(request)) == "Zwei Fl", "without a model"
+    assert begun.text == "".join(event.text for event in harness.told(request)) == "Zwei Fl", "without a model"
     await again.load()
     assert await again.goes_on(request.request_id[:6]) == replace(request, written=ids[:5])
     assert again.answers.under_way == {request.request_id: (len(request.tokens), 5)}
@@ -566,44 +570,44 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: AnswersHar
 
 @pytest.mark.promise("P16")
 async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(
-    desk: AnswersHarness, tokens: Tokens
+    harness: AnswersHarness, tokens: Tokens
 ) -> None:
-    folder = desk.node.home.tokens
+    folder = harness.node.home.tokens
     folder.mkdir(mode=0o700)
     tomorrow = time.time() + 86_400
     later = [folder / f"{number:032x}.mct" for number in range(KEPT)]
     for path in later:
         path.touch(0o600)
         os.utime(path, (tomorrow, tomorrow))
-    one, two = await desk.ask("tell me"), await desk.ask("and me")
+    one, two = await harness.ask("tell me"), await harness.ask("and me")
     assert all(map(Path.exists, later)), "as many are kept as ever"
-    desk.writes(one, ids_of(tokens, TEXT))
-    desk.ends(one)
-    await desk.done(one)
-    assert desk.log_of(one).text == TEXT
-    three = await desk.ask("and me, too")
+    harness.writes(one, ids_of(tokens, TEXT))
+    harness.ends(one)
+    await harness.done(one)
+    assert harness.log_of(one).text == TEXT
+    three = await harness.ask("and me, too")
     assert not (folder / f"{one.request_id}.mct").exists(), "it has ended, and is older than a hundred others"
-    again = desk.crashes()
+    again = harness.crashes()
     assert {one.request_id for one in await again.answers.unfinished()} == {two.request_id, three.request_id}
 
 
 @pytest.mark.parametrize("end", ["ends", "fails", "cancelled", "crashes"])
 async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(
-    desk: AnswersHarness, tokens: Tokens, end: str
+    harness: AnswersHarness, tokens: Tokens, end: str
 ) -> None:
-    kept, request = await desk.ask("tell me"), await desk.ask("tell nobody", keep=False)
-    desk.writes(request, ids_of(tokens, TEXT)[:5])
-    logs = desk.node.home.tokens
+    kept, request = await harness.ask("tell me"), await harness.ask("tell nobody", keep=False)
+    harness.writes(request, ids_of(tokens, TEXT)[:5])
+    logs = harness.node.home.tokens
     assert [path.stem for path in logs.iterdir()] == [kept.request_id]
     match end:
         case "ends":
-            desk.ends(request)
+            harness.ends(request)
         case "fails":
-            desk.ends(request, "error", LOST)
+            harness.ends(request, "error", LOST)
         case "cancelled":
-            desk.answers.cancel(request.request_id)
+            harness.answers.cancel(request.request_id)
         case "crashes":
-            again = desk.crashes()
+            again = harness.crashes()
             assert [each.request_id for each in await again.answers.unfinished()] == [kept.request_id]
     assert [path.stem for path in logs.iterdir()] == [kept.request_id]
 
@@ -618,31 +622,31 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(
     ],
 )
 async def test_what_cannot_go_on_says_why_and_stays_unfinished(
-    desk: AnswersHarness, loaded: dict[str, object] | None, error: type[Exception], said: str
+    harness: AnswersHarness, loaded: dict[str, object] | None, error: type[Exception], said: str
 ) -> None:
-    request = await desk.ask("hello", max_tokens=50)
-    desk.writes(request, [65] * 8)
-    again = desk.crashes()
+    request = await harness.ask("hello", max_tokens=50)
+    harness.writes(request, [65] * 8)
+    again = harness.crashes()
     if loaded is not None:
         await again.load()
         lifecycle = again.leader._lifecycle
         assert lifecycle
         lifecycle.plan = replace(lifecycle.plan, **loaded)
-    before = {path: path.read_bytes() for path in desk.node.home.tokens.iterdir()}
+    before = {path: path.read_bytes() for path in harness.node.home.tokens.iterdir()}
     with pytest.raises(error, match=said) as refused:
         await again.goes_on()
     if error is NotLoaded:
         assert "macluster load toy" in str(refused.value)
-    assert {path: path.read_bytes() for path in desk.node.home.tokens.iterdir()} == before
+    assert {path: path.read_bytes() for path in harness.node.home.tokens.iterdir()} == before
     assert len(await again.answers.unfinished()) == 1
     assert again.bus.now.running == ()
 
 
-async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: AnswersHarness) -> None:
-    request = await desk.ask()
-    desk.writes(request, [65] * 8)
-    again = await desk.crashes().load()
-    path = desk.node.home.tokens / f"{request.request_id}.mct"
+async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(harness: AnswersHarness) -> None:
+    request = await harness.ask()
+    harness.writes(request, [65] * 8)
+    again = await harness.crashes().load()
+    path = harness.node.home.tokens / f"{request.request_id}.mct"
     before = path.read_bytes()
     with files_up_to(len(before) // 2), pytest.raises(NodeError, match="answer can't be saved"):
         await again.goes_on()
@@ -650,12 +654,14 @@ async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: AnswersHarnes
     assert (await again.goes_on()).written == [65] * 8
 
 
-async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(desk: AnswersHarness) -> None:
-    asked = [await desk.ask(f"number {n}") for n in range(3)]
-    desk.answers.stop_all(LOST)
-    again = await desk.crashes().load()
-    for seconds, request in enumerate(asked):  # their ends were the last that was forced to disk
-        os.utime(desk.node.home.tokens / f"{request.request_id}.mct", (seconds, seconds))
+async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(
+    harness: AnswersHarness,
+) -> None:
+    asked = [await harness.ask(f"number {n}") for n in range(3)]
+    harness.answers.stop_all(LOST)
+    again = await harness.crashes().load()
+    for seconds, request in enumerate(asked):  # their ends were forced to disk last
+        os.utime(harness.node.home.tokens / f"{request.request_id}.mct", (seconds, seconds))
     assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
     assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
     assert (await again.goes_on()).request_id == asked[2].request_id
@@ -664,43 +670,43 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
 
 
 async def test_the_last_token_of_a_burst_is_forced_to_disk_too(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.node.answers.log_sync.SYNC_S", 0.01)
-    request = await desk.ask()
+    request = await harness.ask()
     forced = asyncio.Event()
     monkeypatch.setattr(os, "fsync", lambda fd: forced.set())
     for count in (3, 1):
-        desk.writes(request, [65] * count)
+        harness.writes(request, [65] * count)
         assert not forced.is_set()
         await asyncio.wait_for(forced.wait(), 10)
         forced.clear()
 
 
 async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await desk.ask(), await desk.ask()
+    one, two = await harness.ask(), await harness.ask()
     forced, free, names = list[tuple[str, int]](), threading.Semaphore(0), dict[int, Request]()
     for request in (one, two):
-        names[(desk.node.home.tokens / f"{request.request_id}.mct").stat().st_ino] = request
+        names[(harness.node.home.tokens / f"{request.request_id}.mct").stat().st_ino] = request
 
     def slow(fd: int) -> None:
         request = names[os.fstat(fd).st_ino]
-        begun = len(desk.logged(request)[1])
+        begun = len(harness.logged(request)[1])
         assert free.acquire(timeout=60)
         forced.append((request.request_id, begun))
 
     monkeypatch.setattr(os, "fsync", slow)
-    desk.writes(one, [65] * 15)
-    desk.writes(two, [65])
-    assert not desk.answers._log_sync._is_due.is_set()
-    desk.writes(one, [65])
-    for _ in range(20):  # the first one is being forced, and both go on
+    harness.writes(one, [65] * 15)
+    harness.writes(two, [65])
+    assert not harness.answers._log_sync._is_due.is_set()
+    harness.writes(one, [65])
+    for _ in range(20):  # the first one is being forced to disk, and both continue
         await asyncio.sleep(0.001)
-        desk.writes(one, [66])
-        desk.writes(two, [66])
-    assert (len(desk.told(one)), forced) == (36, [])
+        harness.writes(one, [66])
+        harness.writes(two, [66])
+    assert (len(harness.told(one)), forced) == (36, [])
     free.release(100)
     await until(lambda: len(forced) == 3)
     assert [name for name, _ in forced] == [one.request_id, two.request_id, one.request_id]
@@ -709,7 +715,7 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
 
 
 async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, free = threading.Semaphore(0), threading.Event()
 
@@ -718,44 +724,44 @@ async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(
         assert free.wait(60)
 
     monkeypatch.setattr(os, "fsync", slow)
-    gone, asking = asyncio.ensure_future(desk.ask()), asyncio.ensure_future(desk.ask())
+    gone, asking = asyncio.ensure_future(harness.ask()), asyncio.ensure_future(harness.ask())
     await until(lambda: begun.acquire(blocking=False))
-    assert (desk.asked, desk.bus.now.running, await desk.answers.unfinished()) == ([], (), [])
+    assert (harness.asked, harness.bus.now.running, await harness.answers.unfinished()) == ([], (), [])
     gone.cancel()
     free.set()
     request = await asking
     with pytest.raises(asyncio.CancelledError):
         await gone
-    assert desk.asked == [request]
-    assert [path.stem for path in desk.node.home.tokens.iterdir()] == [request.request_id]
+    assert harness.asked == [request]
+    assert [path.stem for path in harness.node.home.tokens.iterdir()] == [request.request_id]
 
 
 @pytest.mark.parametrize(("reason", "problem"), [("stop", None), ("error", LOST)])
 async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch, reason: FinishReason, problem: Problem | None
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch, reason: FinishReason, problem: Problem | None
 ) -> None:
-    request, (begun, free) = await desk.ask(), (threading.Event(), threading.Event())
-    desk.writes(request, [65])
+    request, (begun, free) = await harness.ask(), (threading.Event(), threading.Event())
+    harness.writes(request, [65])
 
     def slow(fd: int) -> None:
         begun.set()
         assert free.wait(60)
 
     monkeypatch.setattr(os, "fsync", slow)
-    desk.ends(request, reason, problem)
+    harness.ends(request, reason, problem)
     await until(begun.is_set)
-    assert (desk.bus.now.last_done, await desk.answers.unfinished()) == (None, [])
-    forgetting = asyncio.create_task(desk.answers.forget_shared({mac_id(1)}))
+    assert (harness.bus.now.last_done, await harness.answers.unfinished()) == (None, [])
+    forgetting = asyncio.create_task(harness.answers.forget_shared({mac_id(1)}))
     free.set()
     await forgetting
-    assert (await desk.done(request)).finish_reason == reason
-    assert not list(desk.node.home.tokens.iterdir()), "one of its Macs was revoked meanwhile"
+    assert (await harness.done(request)).finish_reason == reason
+    assert not list(harness.node.home.tokens.iterdir()), "one of its Macs was revoked meanwhile"
 
 
 async def test_an_answer_may_end_while_another_ones_log_is_forced(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await desk.ask(), await desk.ask()
+    one, two = await harness.ask(), await harness.ask()
     begun, free, loop = threading.Event(), threading.Event(), threading.get_ident()
 
     def slow(fd: int) -> None:
@@ -764,19 +770,19 @@ async def test_an_answer_may_end_while_another_ones_log_is_forced(
             assert free.wait(60)
 
     monkeypatch.setattr(os, "fsync", slow)
-    desk.writes(two, [65])
-    desk.writes(one, [65] * 16)
+    harness.writes(two, [65])
+    harness.writes(one, [65] * 16)
     await until(begun.is_set)
     for request in (one, two):
-        desk.ends(request)
-    assert desk.answers._log_sync._work
+        harness.ends(request)
+    assert harness.answers._log_sync._work
     free.set()
-    await desk.answers._log_sync._work
-    assert [event.text for event in desk.bus.events if isinstance(event, LogLine) and event.level == "ERROR"] == []
+    await harness.answers._log_sync._work
+    assert [event.text for event in harness.bus.events if isinstance(event, LogLine) and event.level == "ERROR"] == []
 
 
 async def test_a_defect_while_a_log_is_closed_hides_no_end_of_an_answer(
-    desk: AnswersHarness, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    harness: AnswersHarness, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closes = TokenLog.close
 
@@ -784,33 +790,33 @@ async def test_a_defect_while_a_log_is_closed_hides_no_end_of_an_answer(
         closes(log)
         raise KeyError("what a person typed")
 
-    request = await desk.ask()
-    desk.writes(request, ids_of(tokens, TEXT))
+    request = await harness.ask()
+    harness.writes(request, ids_of(tokens, TEXT))
     monkeypatch.setattr(TokenLog, "close", close)
-    desk.ends(request)
-    assert (await desk.done(request)).finish_reason == "length"
-    assert any("The end of an answer failed by a defect: KeyError at " in line.text for line in desk.bus.now.logs)
+    harness.ends(request)
+    assert (await harness.done(request)).finish_reason == "length"
+    assert any("The end of an answer failed by a defect: KeyError at " in line.text for line in harness.bus.now.logs)
 
 
-async def test_a_disk_that_fails_ends_the_answer(desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_fails_ends_the_answer(harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    request = await desk.ask()
+    request = await harness.ask()
     monkeypatch.setattr(os, "fsync", fails)
-    desk.writes(request, [65] * 16)
-    await until(lambda: request.request_id not in desk.answers.under_way)
-    assert (problem := (await desk.done(request)).problem)
+    harness.writes(request, [65] * 16)
+    await until(lambda: request.request_id not in harness.answers.under_way)
+    assert (problem := (await harness.done(request)).problem)
     assert problem.what.startswith("The answer can't be saved")
 
 
-async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: AnswersHarness) -> None:
-    warm, again = [await desk.ask(sampling=Sampling(temperature=0.8)) for _ in range(2)]
-    own, cold = await desk.ask(sampling=Sampling(temperature=0.8, seed=3)), await desk.ask()
+async def test_a_seed_is_given_to_whoever_draws_and_has_none(harness: AnswersHarness) -> None:
+    warm, again = [await harness.ask(sampling=Sampling(temperature=0.8)) for _ in range(2)]
+    own, cold = await harness.ask(sampling=Sampling(temperature=0.8, seed=3)), await harness.ask()
     assert None not in (warm.sampling.seed, again.sampling.seed)
     assert warm.sampling.seed != again.sampling.seed
     assert (own.sampling.seed, cold.sampling.seed) == (3, None)
-    assert desk.logged(warm)[0].sampling == warm.sampling
+    assert harness.logged(warm)[0].sampling == warm.sampling
 
 
 @pytest.mark.slow
@@ -819,32 +825,32 @@ async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: AnswersHarnes
 def test_an_answer_is_the_same_however_late_its_text_comes(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
-    """Its worker may be replaced while text is still to come, and tells tokens behind a stop text."""
+    """The worker may be replaced before all text has come, and sends tokens after a stop text."""
     ids = [*ids_of(tokens, TEXT), *tokens.eos]
     stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
 
-    async def answered(desk: AnswersHarness, late: deque[Callable[[], None]]) -> tuple[str, list[int], str, int]:
-        await desk.load()
-        request = await desk.ask(stop=(stop,), max_tokens=len(ids))
+    async def answered(harness: AnswersHarness, late: deque[Callable[[], None]]) -> tuple[str, list[int], str, int]:
+        await harness.load()
+        request = await harness.ask(stop=(stop,), max_tokens=len(ids))
         index = 0
-        while desk.answers.under_way:
+        while harness.answers.under_way:
             what = data.draw(st.sampled_from(["token", "token", "text", "worker"])) if index < len(ids) else "end"
             if what == "token":
-                desk.says(Token(request_id=request.request_id, index=index, token=ids[index]))
+                harness.says(Token(request_id=request.request_id, index=index, token=ids[index]))
                 index += 1
             elif what == "text" and late:
                 late.popleft()()
             elif what == "worker":
-                desk.answers.suspend()
-                desk.answers.send()
-                assert desk.handed(request.request_id).written == ids[:index], "what the next worker goes on behind"
+                harness.answers.suspend()
+                harness.answers.send()
+                assert harness.handed(request.request_id).written == ids[:index], "what the next worker goes on behind"
             elif what == "end":
-                desk.ends(request, "stop")
+                harness.ends(request, "stop")
                 while late:
                     late.popleft()()
-        written = desk.logged(request)[1]
-        done = await desk.done(request)
-        return await desk.shown(request), written, done.finish_reason, done.tokens
+        written = harness.logged(request)[1]
+        done = await harness.done(request)
+        return await harness.shown(request), written, done.finish_reason, done.tokens
 
     async def both() -> None:
         slow = LateTokenizer(tokens)
@@ -852,12 +858,12 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
         async def read(_: Path) -> LateTokenizer:
             return slow
 
-        desk, prompt = AnswersHarness(tmp_path, model, read), AnswersHarness(tmp_path, model)
+        harness, prompt = AnswersHarness(tmp_path, model, read), AnswersHarness(tmp_path, model)
         try:
-            shown, written, reason, count = await answered(desk, slow.late)
+            shown, written, reason, count = await answered(harness, slow.late)
             assert (shown, written, reason) == (await answered(prompt, deque()))[:3]
         finally:
-            await desk.ends_all()
+            await harness.ends_all()
             await prompt.ends_all()
         assert count in (len(written), 5), "five are what the worker of these tests counts"
 
@@ -873,26 +879,26 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
         found.append(LateTokenizer(tokens))
         return found[-1]
 
-    desk = await AnswersHarness(tmp_path, model, read).load()
-    request = await desk.ask()
-    desk.answers.handle_report(Token(request_id=request.request_id, index=0, token=9))
+    harness = await AnswersHarness(tmp_path, model, read).load()
+    request = await harness.ask()
+    harness.answers.handle_report(Token(request_id=request.request_id, index=0, token=9))
     found[0].is_over = True
     problem = BadModel("The tokenizer of toy takes too long.").problem
-    (running,) = desk.answers._running.values()
-    running._take(desk.answers._write, Refused(problem=problem))
-    assert ((await desk.done(request)).problem, desk.cancelled) == (problem, [request.request_id])
-    assert len(await desk.answers.unfinished()) == 1, "it can go on"
-    again = await desk.ask("tell me")
+    (running,) = harness.answers._running.values()
+    running._take(harness.answers._write, Refused(problem=problem))
+    assert ((await harness.done(request)).problem, harness.cancelled) == (problem, [request.request_id])
+    assert len(await harness.answers.unfinished()) == 1, "it can go on"
+    again = await harness.ask("tell me")
     assert (len(found), again.tokens) == (2, ids_of(tokens, "tell me"))
-    await desk.ends_all()
+    await harness.ends_all()
 
 
-async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: AnswersHarness) -> None:
-    asking = asyncio.ensure_future(desk.ask())
-    while not desk.answers.under_way:  # noqa: ASYNC110 - what is waited for tells nobody
+async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(harness: AnswersHarness) -> None:
+    asking = asyncio.ensure_future(harness.ask())
+    while not harness.answers.under_way:  # noqa: ASYNC110 - no event tells it
         await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert not desk.answers.under_way
-    assert desk.cancelled == [request.request_id for request in desk.asked]
+    assert not harness.answers.under_way
+    assert harness.cancelled == [request.request_id for request in harness.asked]

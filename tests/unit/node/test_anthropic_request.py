@@ -1,4 +1,4 @@
-"""What Anthropic's clients ask, as requests of ours, and what they are answered. Nothing here waits."""
+"""Requests of Anthropic's clients, converted to ours, and the replies. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def ended(reason: FinishReason = "stop", **figures: Any) -> RequestDone:
 
 
 def told(*said: Said) -> tuple[AnswerChoice, list[dict[str, Any]]]:
-    """What a stream tells of them, and all of it."""
+    """The choice and the events of a stream with these parts."""
     choice, blocks = AnswerChoice(0), BlockEvents()
     choice.take(RequestAccepted(request_id="r", prompt_tokens=5))
     events = [REPLY.beginning(choice)]

@@ -1,4 +1,4 @@
-"""Who may ask the API, how long anybody may take for it, and what is said where there is no room and no ring."""
+"""Access to the API, its timeouts, and the errors when it has no room or no ring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.node.public_api.admission import MAX_PER_KEY
 from core.trust.api_certificate import server_context
 from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model
-from tests.support.api import ServedDesk, served_desk
+from tests.support.api import ServedHarness, served_harness
 from tests.support.tokenizers import StreamHere
 from tests.support.waiting import until
 
@@ -31,56 +31,58 @@ __all__ = ["model"]  # a fixture
 PAGE = "http://pages.example"
 
 
-def port_of(desk: ServedDesk) -> int:
-    port = urlsplit(desk.served.url).port
+def port_of(harness: ServedHarness) -> int:
+    port = urlsplit(harness.served.url).port
     assert port
     return port
 
 
 @pytest.mark.promise("T9")
 async def test_a_page_may_ask_only_where_its_site_is_listed(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model, ApiOptions(port=0, origins=frozenset({PAGE}))) as desk:
-        read = await desk.asker.get("/models", headers={"Origin": PAGE})
+    async with served_harness(tmp_path, model, ApiOptions(port=0, origins=frozenset({PAGE}))) as harness:
+        read = await harness.asker.get("/models", headers={"Origin": PAGE})
         assert (read.status_code, read.headers["Access-Control-Allow-Origin"]) == (200, PAGE)
         wanted = {"Origin": PAGE, "Access-Control-Request-Headers": "authorization"}
-        async with httpx2.AsyncClient(base_url=desk.served.url) as keyless:
+        async with httpx2.AsyncClient(base_url=harness.served.url) as keyless:
             asked = await keyless.options("/chat/completions", headers=wanted)
             assert (asked.status_code, asked.headers["Access-Control-Allow-Headers"]) == (204, "authorization")
             assert (await keyless.get("/models", headers={"Origin": PAGE})).status_code == 401
-        own = f"http://127.0.0.1:{port_of(desk)}"
+        own = f"http://127.0.0.1:{port_of(harness)}"
         for origin, status in (("http://evil.example", 403), ("null", 403), (own, 200)):
-            told = await desk.asker.get("/models", headers={"Origin": origin})
+            told = await harness.asker.get("/models", headers={"Origin": origin})
             assert (told.status_code, "Access-Control-Allow-Origin" in told.headers) == (status, False)
 
 
 async def test_without_a_key_only_where_the_person_says_so_and_only_on_this_mac(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model, ApiOptions(port=0, no_key=True)) as desk:
-        async with httpx2.AsyncClient(base_url=desk.served.url) as keyless:
+    async with served_harness(tmp_path, model, ApiOptions(port=0, no_key=True)) as harness:
+        async with httpx2.AsyncClient(base_url=harness.served.url) as keyless:
             assert (await keyless.get("/models")).status_code == 200
             assert (await keyless.get("/models", headers={"Host": "evil.example"})).status_code == 403
-        assert "without a key" in desk.served.warning
+        assert "without a key" in harness.served.warning
     with pytest.raises(UsageError, match="any machine on the network"):
         ApiOptions(host="0.0.0.0", no_key=True).check()
 
 
 @pytest.mark.promise("T9")
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as desk:
-        assert desk.served.url.startswith("https://")
-        assert not desk.served.warning
-        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port_of(desk)))
-        assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown)).hexdigest() == desk.served.fingerprint
+    async with served_harness(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as harness:
+        assert harness.served.url.startswith("https://")
+        assert not harness.served.warning
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port_of(harness)))
+        assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown)).hexdigest() == harness.served.fingerprint
         trusting = ssl.create_default_context(cadata=shown)
         async with httpx2.AsyncClient(verify=trusting) as client:
-            url = f"https://localhost:{port_of(desk)}/v1/models"
+            url = f"https://localhost:{port_of(harness)}/v1/models"
             assert (await client.get(url)).status_code == 401
         for host, status in (("10.9.8.7:4720", 200), ("[fe80::1]:4720", 200), ("evil.example", 403)):
-            assert (await desk.asker.get("/models", headers={"Host": host})).status_code == status
+            assert (await harness.asker.get("/models", headers={"Host": host})).status_code == status
         with pytest.raises(httpx2.HTTPError):
-            await desk.asker.get(f"http://127.0.0.1:{port_of(desk)}/v1/models")
-    async with served_desk(tmp_path / "plain", model, ApiOptions(host="0.0.0.0", port=0, plain_http=True)) as desk:
-        assert (await desk.asker.get("/models")).status_code == 200
-        assert (desk.served.url[:7], "travel unencrypted" in desk.served.warning) == ("http://", True)
+            await harness.asker.get(f"http://127.0.0.1:{port_of(harness)}/v1/models")
+    async with served_harness(
+        tmp_path / "plain", model, ApiOptions(host="0.0.0.0", port=0, plain_http=True)
+    ) as harness:
+        assert (await harness.asker.get("/models")).status_code == 200
+        assert (harness.served.url[:7], "travel unencrypted" in harness.served.warning) == ("http://", True)
 
 
 def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Path) -> None:
@@ -95,19 +97,19 @@ def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Pa
 async def test_who_says_nothing_or_takes_too_long_is_closed(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served_desk(tmp_path, model) as desk:
-        huge = await desk.asker.post("/chat/completions", content=b" " * ((32 << 20) + 1))
+    async with served_harness(tmp_path, model) as harness:
+        huge = await harness.asker.post("/chat/completions", content=b" " * ((32 << 20) + 1))
         assert (huge.status_code, "error" in huge.json()) == (413, True)
         monkeypatch.setattr(listener, "SILENT_S", 0.1)
         for said in (b"", b"GET /v1/models HTTP/1.1\r\nHost: 127."):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(harness))
             writer.write(said)
             async with asyncio.timeout(60):
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await reader.readexactly(1)
             writer.close()
         monkeypatch.setattr(http_bodies, "BODY_S", 0.1)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(harness))
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: sesame\r\nContent-Length: 99\r\n\r\n{"
         )
@@ -118,17 +120,17 @@ async def test_who_says_nothing_or_takes_too_long_is_closed(
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model, ApiOptions(port=0, queue=1)) as desk:
-        waiting = [asyncio.create_task(desk.chat()) for _ in range(ROWS + 1)]
-        await until(lambda: len(desk.asked) == ROWS)
-        await until(lambda: len(desk.waiting()) == 1)
-        full = await desk.chat()
+    async with served_harness(tmp_path, model, ApiOptions(port=0, queue=1)) as harness:
+        waiting = [asyncio.create_task(harness.chat()) for _ in range(ROWS + 1)]
+        await until(lambda: len(harness.asked) == ROWS)
+        await until(lambda: len(harness.waiting()) == 1)
+        full = await harness.chat()
         assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
         assert full.json()["error"]["code"] == "rate_limit_exceeded"
-        desk.ends(desk.asked[0])
-        await until(lambda: len(desk.asked) == ROWS + 1)
-        for request in desk.asked[1:]:
-            desk.ends(request)
+        harness.ends(harness.asked[0])
+        await until(lambda: len(harness.asked) == ROWS + 1)
+        for request in harness.asked[1:]:
+            harness.ends(request)
         assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
         timing = (await waiting[0]).headers["Server-Timing"]
         assert [part.partition(";")[0] for part in timing.split(", ")] == [
@@ -137,14 +139,14 @@ async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, mode
 
 
 async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model) as desk:
-        asking = [asyncio.create_task(desk.chat()) for _ in range(MAX_PER_KEY)]
-        await until(lambda: len(desk.waiting()) == MAX_PER_KEY - ROWS)
-        assert (await desk.asker.get("/models")).status_code == 429
+    async with served_harness(tmp_path, model) as harness:
+        asking = [asyncio.create_task(harness.chat()) for _ in range(MAX_PER_KEY)]
+        await until(lambda: len(harness.waiting()) == MAX_PER_KEY - ROWS)
+        assert (await harness.asker.get("/models")).status_code == 429
         for task in asking:
             task.cancel()
-        await until(lambda: not desk.waiting())
-        assert (await desk.asker.get("/models")).status_code == 200
+        await until(lambda: not harness.waiting())
+        assert (await harness.asker.get("/models")).status_code == 200
 
 
 async def test_a_ring_that_says_nothing_and_one_that_is_lost(
@@ -152,58 +154,58 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
 ) -> None:
     monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.05)
     monkeypatch.setattr(http_bodies, "QUIET_S", 0.01)
-    async with served_desk(tmp_path, model) as desk:
-        asking = asyncio.create_task(desk.chat())
-        await until(lambda: bool(desk.asked))
-        desk.answers.stop_all(LOST)
+    async with served_harness(tmp_path, model) as harness:
+        asking = asyncio.create_task(harness.chat())
+        await until(lambda: bool(harness.asked))
+        harness.answers.stop_all(LOST)
         lost = await asking
         assert (lost.status_code, lost.json()["error"]["message"]) == (503, "mini is on fire. Put it out.")
-        none = await desk.chat()
+        none = await harness.chat()
         assert (none.status_code, "No model is loaded" in none.text) == (503, True)
-    async with served_desk(tmp_path / "silent", model) as desk:
+    async with served_harness(tmp_path / "silent", model) as harness:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
         began = monotonic()
-        async with desk.asker.stream("POST", "/chat/completions", json=body) as streamed:
+        async with harness.asker.stream("POST", "/chat/completions", json=body) as streamed:
             lines = aiter(streamed.aiter_lines())
             while await anext(lines) != ": still there":
                 pass
-            desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
-            assert desk.answers.active_at > began
-            desk.answers.active_at += 1000.0  # it reads on and on
+            harness.answers.handle_report(Prefilled(request_id=harness.asked[0].request_id, done=1, total=9))
+            assert harness.answers.active_at > began
+            harness.answers.active_at += 1000.0  # reads for a long time
             monkeypatch.setattr(api_answers, "SILENT_S", 0.0)
             for _ in range(2):
                 while await anext(lines) != ": still there":
                     pass
-            desk.answers.active_at = began
+            harness.answers.active_at = began
             assert "No token for" in "".join([line async for line in lines])
-        silent = await desk.chat()
+        silent = await harness.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
-        assert desk.cancelled == [request.request_id for request in desk.asked]
+        assert harness.cancelled == [request.request_id for request in harness.asked]
 
 
 async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(StreamHere, "reader")
-    async with served_desk(tmp_path, model) as desk:
-        failed = await desk.chat()
+    async with served_harness(tmp_path, model) as harness:
+        failed = await harness.chat()
         assert (failed.status_code, "Internal error" in failed.text) == (503, True)
-        await until(lambda: not desk.answers.under_way)
+        await until(lambda: not harness.answers.under_way)
 
 
 async def test_a_mac_that_does_not_lead_says_who_does(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model) as desk:
-        plan = desk.leader.plan
+    async with served_harness(tmp_path, model) as harness:
+        plan = harness.leader.plan
         assert plan
-        desk.bus.publish(PlanUnloaded(plan_gen=plan.plan_gen))
-        desk.worker.plan = plan
-        told = await desk.chat()
+        harness.bus.publish(PlanUnloaded(plan_gen=plan.plan_gen))
+        harness.worker.plan = plan
+        told = await harness.chat()
         assert (told.status_code, f"Ask the API of {plan.head.peer}." in told.text) == (503, True)
 
 
 async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path: Path, model: Path) -> None:
-    async with served_desk(tmp_path, model) as desk:
-        taken = ApiOptions(port=port_of(desk), port_option="--port")
+    async with served_harness(tmp_path, model) as harness:
+        taken = ApiOptions(port=port_of(harness), port_option="--port")
         with pytest.raises(NodeError) as refused:
-            async with served_desk(tmp_path / "second", model, taken):
+            async with served_harness(tmp_path / "second", model, taken):
                 pass
         assert "Choose another port: --port." in str(refused.value)
 
@@ -220,17 +222,17 @@ async def test_a_request_names_no_file_no_address_and_no_image(tmp_path: Path, m
         {"type": "document", "source": {"type": "url", **url}},
         {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
     )
-    async with served_desk(tmp_path, model) as desk:
+    async with served_harness(tmp_path, model) as harness:
 
         async def refused(content: object, name: str = "") -> tuple[int, str]:
             turns = [{"role": "user", "content": content}]
             said = {"messages": turns, "input": turns, "prompt": content}
-            told = await desk.asker.post(path, json={"model": name, "max_tokens": 1, **said})
+            told = await harness.asker.post(path, json={"model": name, "max_tokens": 1, **said})
             return told.status_code, told.text
 
         for part in parts:
             assert (await refused([part]))[0] == 400, part["type"]
         for name in NAMES:
             assert await refused("hello", name) == (404, ANY)
-            assert (await desk.asker.get(f"/models/{quote(name, safe='')}")).status_code == 404
-        assert not desk.asked
+            assert (await harness.asker.get(f"/models/{quote(name, safe='')}")).status_code == 404
+        assert not harness.asked

@@ -1,4 +1,4 @@
-"""What a stream hears while the model writes what cannot be shown yet, such as a call of a tool."""
+"""A stream stays alive while the model writes text that can't be shown yet, such as a tool call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from core.models.text.tokenizer import Tokens
 from core.node.public_api import http_bodies
 from tests.support.answers import ids_of, model, tokens
-from tests.support.api import served_desk
+from tests.support.api import served_harness
 from tests.support.waiting import until
 
 __all__ = ["model", "tokens"]  # fixtures
@@ -36,14 +36,14 @@ async def test_a_stream_hears_that_the_model_writes(
 ) -> None:
     monkeypatch.setattr(http_bodies, "QUIET_S", 0.0)
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **fields}
-    async with served_desk(tmp_path, model) as desk:
-        asking = asyncio.ensure_future(desk.asker.post(path, json=body))
-        await until(lambda: bool(desk.asked))
-        (asked,) = desk.asked
+    async with served_harness(tmp_path, model) as harness:
+        asking = asyncio.ensure_future(harness.asker.post(path, json=body))
+        await until(lambda: bool(harness.asked))
+        (asked,) = harness.asked
         pieces = ids_of(tokens, "🐢")
         assert len(pieces) > 2, "the first ones are no character"
-        desk.writes(asked, pieces)
-        desk.ends(asked, "stop")
+        harness.writes(asked, pieces)
+        harness.ends(asked, "stop")
         said = (await asking).text
     assert alive in said
     assert said.index(alive) < said.index(shown)

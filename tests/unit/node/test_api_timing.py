@@ -1,4 +1,4 @@
-"""What the API tells of its own time, and what a scenario makes of it."""
+"""The API's report of its own time, and a scenario's figures from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.field_errors import decoded
 from core.node.public_api import api_answers
 from core.worker.messages import Departed
 from tests.support.answers import ROWS, model
-from tests.support.api import KEY, ServedDesk, served_desk
+from tests.support.api import KEY, ServedHarness, served_harness
 from tests.support.waiting import until
 
 __all__ = ["model"]  # a fixture
@@ -30,16 +30,16 @@ SCENARIO = Scenario(
 SEALED_S = 0.0125
 
 
-async def work(desk: ServedDesk) -> None:
-    """The worker's side of every request, to the end of its answer."""
+async def work(harness: ServedHarness) -> None:
+    """Answer every request as the worker does."""
     for number in range(SCENARIO.requests):
-        await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
-        answer(desk, desk.asked[number])
+        await until(lambda: len(harness.asked) > number)  # noqa: B023 - it is waited for here
+        answer(harness, harness.asked[number])
 
 
-def answer(desk: ServedDesk, request: Request) -> None:
-    desk.answers.handle_report(Departed(request_id=request.request_id, seal_s=SEALED_S, at=monotonic() + 0.25))
-    desk.ends(request)
+def answer(harness: ServedHarness, request: Request) -> None:
+    harness.answers.handle_report(Departed(request_id=request.request_id, seal_s=SEALED_S, at=monotonic() + 0.25))
+    harness.ends(request)
 
 
 async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +48,9 @@ async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, m
         return decoded(*args)
 
     monkeypatch.setattr("core.node.public_api.http_bodies.decoded", slowly)
-    async with served_desk(tmp_path, model) as desk:
-        working = asyncio.create_task(work(desk))
-        told = await measured(SCENARIO, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])])
+    async with served_harness(tmp_path, model) as harness:
+        working = asyncio.create_task(work(harness))
+        told = await measured(SCENARIO, LoadLevel(), [AskedModel(harness.served.url, "", [KEY])])
         await working
     one = result(SCENARIO, LoadLevel(), [], told)
     assert (one.succeeded, one.problems) == (2, ())
@@ -66,14 +66,14 @@ async def test_a_stream_that_begins_before_its_turn_is_told_the_rest_at_its_end(
 ) -> None:
     monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.02)
     streamed = replace(SCENARIO, streams=True, requests=ROWS + 1, concurrency=ROWS + 1)
-    async with served_desk(tmp_path, model) as desk:
-        asking = asyncio.create_task(measured(streamed, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])]))
-        await until(lambda: len(desk.asked) == ROWS)
-        await until(lambda: len(desk.waiting()) == 1)
+    async with served_harness(tmp_path, model) as harness:
+        asking = asyncio.create_task(measured(streamed, LoadLevel(), [AskedModel(harness.served.url, "", [KEY])]))
+        await until(lambda: len(harness.asked) == ROWS)
+        await until(lambda: len(harness.waiting()) == 1)
         await asyncio.sleep(0.1)  # the last one's stream begins: nothing else shows it on this side
         for number in range(ROWS + 1):
-            await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
-            answer(desk, desk.asked[number])
+            await until(lambda: len(harness.asked) > number)  # noqa: B023 - it is waited for here
+            answer(harness, harness.asked[number])
         told = await asking
     one = result(streamed, LoadLevel(), [], told)
     assert (one.succeeded, one.problems) == (ROWS + 1, ())

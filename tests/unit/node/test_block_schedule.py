@@ -1,4 +1,4 @@
-"""Blocks come from several Macs: each once, the rarest first, and whoever fails costs no block."""
+"""Blocks come from several Macs: each once, the rarest first, and no block is lost when a source fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core.node.disks.block_schedule import MAX_BAD, STALLED_S, BlockSchedule, Fi
 BLOCKS = [FileBlock("a", number) for number in range(12)]
 SOURCES = ("one", "two", "three")
 HAS = st.fixed_dictionaries({source: st.sets(st.sampled_from(BLOCKS)) for source in SOURCES})
-# all that happens is drawn at once, which is quicker than one by one: is it asked for more, of whom, how much, and else
-# what comes of which of the blocks that are under way
+# all events are drawn at once, which is faster: whether to ask for more, the source and the number; otherwise the
+# running block that ends, and how
 HAPPENS = st.lists(
     st.tuples(
         st.booleans(), st.integers(0, 5), st.integers(1, 4), st.integers(0, 59),

@@ -1,4 +1,4 @@
-"""Completions: prompts in each of their forms, and what is told of the answers to them."""
+"""Completions: prompts in each of their forms, and the replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from core.answer_parts import TextPart
 from core.errors import UsageError
-from core.events import RequestDone, TokenEvent
+from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.node.public_api.completions_request import TextCompletion
@@ -74,3 +74,41 @@ def test_what_is_echoed_stands_before_the_answer_whole_and_streamed() -> None:
         assert "".join(each["text"] for each in own) == "a hop!?"
         assert [offset for each in own if each["logprobs"] for offset in each["logprobs"]["text_offset"]] == [5, 6]
         assert [each["finish_reason"] for each in own][-1] == "stop"
+
+
+def test_tokens_and_alternatives_are_texts_with_their_offsets() -> None:
+    choice = TextChoice(0, echoed="a hop")
+    scored = TokenLogprobs(token=5, logprob=-1.0, top=((6, -0.5), (5, -1.0)), names=(" hop", " ring", " hop"))
+    choice.take(PromptLogprobs(request_id="r", start=1, tokens=(scored,)))
+    choice.take(
+        TokenEvent(request_id="r", index=0, token=7, text=" on", logprob=-0.2, top=((7, -0.2),), names=(" on",))
+    )
+    choice.take(TextPart(" on"))
+    choice.take(RequestDone(request_id="r", finish_reason="length", prompt_tokens=2, tokens=1))
+    (told,) = REPLY.whole([choice])["choices"]
+    assert told["text"] == "a hop on"
+    assert told["logprobs"] == {
+        "tokens": ["a", " hop", " on"],
+        "token_logprobs": [0.0, -1.0, -0.2],
+        "top_logprobs": [{}, {" ring": -0.5, " hop": -1.0}, {" on": -0.2}],
+        "text_offset": [0, 1, 5],
+    }
+
+
+def test_the_prompt_alone_can_be_asked_for() -> None:
+    (request,) = asked(prompt="a hop", echo=True, logprobs=1, max_tokens=0)
+    assert request.max_tokens == 1, "a model writes at least one"
+    choice = TextChoice(0, echoed="a hop", is_answered=False)
+    scored = TokenLogprobs(token=5, logprob=-1.0, names=(" hop",))
+    done = RequestDone(request_id="r", finish_reason="stop", prompt_tokens=2, tokens=1)
+    token = TokenEvent(request_id="r", index=0, token=7, text=" on", logprob=-0.2)
+    said: list[Said] = [PromptLogprobs(request_id="r", start=1, tokens=(scored,)), token, TextPart(" on"), done]
+    streamed = []
+    for each in said:
+        choice.take(each)
+        streamed.append(REPLY.piece(choice, each))
+    assert [piece["choices"][0]["text"] for piece in streamed if piece] == [""]
+    whole = REPLY.whole([choice])
+    assert (whole["choices"][0]["text"], whole["choices"][0]["finish_reason"]) == ("a hop", "length")
+    assert whole["choices"][0]["logprobs"]["tokens"] == ["a", " hop"]
+    assert whole["usage"]["completion_tokens"] == 0

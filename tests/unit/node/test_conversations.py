@@ -1,4 +1,4 @@
-"""Conversations at rest: sealed, whole or not at all, and nobody else's."""
+"""Stored conversations: sealed, written whole or not at all, and readable by their owner only."""
 
 from __future__ import annotations
 

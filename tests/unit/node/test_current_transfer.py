@@ -1,4 +1,4 @@
-"""What comes to this Mac's disk: one at a time, stopped, paused, resumed and limited as a person wants it."""
+"""Transfers to this Mac's disk: one at a time; they can be stopped, paused, resumed and limited."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Alone:
 
 
 class Made:
-    """`begun`: the paces with which work began; it goes on until `enough` is set."""
+    """A transfer with test work. `begun`: the rate limit of each start; the work runs until `enough` is set."""
 
     def __init__(self, folder: Path, own_id: str = "me") -> None:
         bus = Bus()

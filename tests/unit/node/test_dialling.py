@@ -1,4 +1,4 @@
-"""Reaching Macs over real links: one place after the other, with the key deciding who is there."""
+"""Dialling Macs over real links: one address after the other; the key shows which Mac answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.link.tls import link_error
 from core.node.peers import dialling
 from core.trust.identity import text_id
 from core.trust.roster import Cluster
-from tests.support.dialler import HOST, ME, OTHER, PEER, SIZE, DiallingNode, another_cluster, at_desk, home_of
+from tests.support.dialler import HOST, ME, OTHER, PEER, SIZE, DiallingNode, another_cluster, dialling_node, home_of
 from tests.support.macs import cluster, mac
 from tests.support.waiting import until
 
@@ -30,10 +30,10 @@ PEER_ID, OTHER_ID = mac(PEER).text_id, mac(OTHER).text_id
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[DiallingNode]:
-    async with at_desk(tmp_path) as desk:
-        desk.pair()
-        yield desk
+async def dialler(tmp_path: Path) -> AsyncIterator[DiallingNode]:
+    async with dialling_node(tmp_path) as dialler:
+        dialler.pair()
+        yield dialler
 
 
 def strangers() -> Cluster:
@@ -41,86 +41,90 @@ def strangers() -> Cluster:
 
 
 async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembered(
-    desk: DiallingNode, monkeypatch: pytest.MonkeyPatch
+    dialler: DiallingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialling, "SILENT_S", 60.0)
     async with home_of(PEER) as (right, _), home_of(OTHER) as (wrong, _):
-        desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong, right))
-        desk.dialling.reach(PEER_ID)
-        await until(lambda: PEER_ID in desk.links)
-        assert desk.book.of(PEER_ID) == (right, NOWHERE, wrong)
-        assert desk.book.of(OTHER_ID) == (wrong,), "whose key answered there is known too"
-        assert desk.links[PEER_ID].peer_id == mac(PEER).device_id
+        dialler.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong, right))
+        dialler.dialling.reach(PEER_ID)
+        await until(lambda: PEER_ID in dialler.links)
+        assert dialler.book.of(PEER_ID) == (right, NOWHERE, wrong)
+        assert dialler.book.of(OTHER_ID) == (wrong,), "whose key answered there is known too"
+        assert dialler.links[PEER_ID].peer_id == mac(PEER).device_id
 
 
 async def test_a_place_that_is_silent_does_not_keep_the_next_one_waiting(
-    desk: DiallingNode, monkeypatch: pytest.MonkeyPatch
+    dialler: DiallingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialling, "DIAL_S", 1e6)
     with socket.create_server((HOST, 0)) as silent:
         where = Place(*silent.getsockname())
         async with home_of(PEER) as (right, _):
-            desk.sightings.saw(PEER_ID, "studio", (where, right))
-            desk.dialling.reach(PEER_ID)
-            await until(lambda: PEER_ID in desk.links)
-            assert desk.book.of(PEER_ID) == (right, where)
+            dialler.sightings.saw(PEER_ID, "studio", (where, right))
+            dialler.dialling.reach(PEER_ID)
+            await until(lambda: PEER_ID in dialler.links)
+            assert dialler.book.of(PEER_ID) == (right, where)
 
 
-async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: DiallingNode) -> None:
+async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(dialler: DiallingNode) -> None:
     async with home_of(OTHER, another_cluster) as (wrong, server):
-        desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong))
-        desk.dialling.reach(PEER_ID)
-        await until(lambda: bool(desk.dialling.problem(PEER_ID)))
-        assert desk.dialling.problem(PEER_ID).startswith(f"At {wrong}: ")
-        assert f"answered where {PEER_ID[:8]} was expected" in desk.dialling.problem(PEER_ID)
+        dialler.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong))
+        dialler.dialling.reach(PEER_ID)
+        await until(lambda: bool(dialler.dialling.problem(PEER_ID)))
+        assert dialler.dialling.problem(PEER_ID).startswith(f"At {wrong}: ")
+        assert f"answered where {PEER_ID[:8]} was expected" in dialler.dialling.problem(PEER_ID)
         await until(lambda: server.admission.counts["accepted"] >= 3)
-        assert desk.said("No control link to ") == 1
-    assert desk.links == {}
+        assert dialler.said("No control link to ") == 1
+    assert dialler.links == {}
 
 
 async def test_the_best_place_is_told_of_where_nobody_answers_and_it_is_forgotten_once_linked(
-    desk: DiallingNode,
+    dialler: DiallingNode,
 ) -> None:
-    desk.book.by_hand(PEER_ID, NOWHERE)
-    desk.dialling.reach(PEER_ID)
-    await until(lambda: desk.dialling.problem(PEER_ID) == f"Nothing listens at {HOST} port 1.")
+    dialler.book.by_hand(PEER_ID, NOWHERE)
+    dialler.dialling.reach(PEER_ID)
+    await until(lambda: dialler.dialling.problem(PEER_ID) == f"Nothing listens at {HOST} port 1.")
     async with home_of(PEER) as (right, _):
-        desk.sightings.saw(PEER_ID, "studio", (right,))
-        await until(lambda: PEER_ID in desk.links)
-        assert desk.dialling.problem(PEER_ID) == ""
+        dialler.sightings.saw(PEER_ID, "studio", (right,))
+        await until(lambda: PEER_ID in dialler.links)
+        assert dialler.dialling.problem(PEER_ID) == ""
 
 
 async def test_a_place_without_an_id_is_tried_until_this_mac_is_paired_and_links_whoever_is_there(
     tmp_path: Path,
 ) -> None:
-    async with home_of(PEER) as (place, _), at_desk(tmp_path, place) as desk:
-        desk.dialling.roster_changed()
-        await until(lambda: desk.said("paired with no other") == 1)
-        desk.pair()
-        await until(lambda: PEER_ID in desk.links)
-        assert desk.book.of(PEER_ID) == (place,)
-        assert desk.book.unclaimed == ()
+    async with home_of(PEER) as (place, _), dialling_node(tmp_path, place) as dialler:
+        dialler.dialling.roster_changed()
+        await until(lambda: dialler.said("paired with no other") == 1)
+        dialler.pair()
+        await until(lambda: PEER_ID in dialler.links)
+        assert dialler.book.of(PEER_ID) == (place,)
+        assert dialler.book.unclaimed == ()
 
 
 async def test_a_stranger_at_a_place_without_an_id_is_said_once_and_called_rarely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialling, "STRANGER_S", 0.01)
-    async with home_of(SIZE, strangers) as (place, server), at_desk(tmp_path, place) as desk:
-        desk.pair()
+    async with home_of(SIZE, strangers) as (place, server), dialling_node(tmp_path, place) as dialler:
+        dialler.pair()
         await until(lambda: server.admission.counts["accepted"] >= 4)
-        assert desk.said(str(place)) == 1
-        assert desk.links == {}
+        assert dialler.said(str(place)) == 1
+        assert dialler.links == {}
 
 
 async def test_a_mac_that_is_linked_is_met_at_another_place_without_a_second_link(tmp_path: Path) -> None:
-    async with home_of(PEER) as (first, _), home_of(PEER) as (second, server), at_desk(tmp_path, second) as desk:
-        desk.links[PEER_ID] = await linked(first)
-        desk.pair()
-        await until(lambda: second not in desk.book.unclaimed)
+    async with (
+        home_of(PEER) as (first, _),
+        home_of(PEER) as (second, server),
+        dialling_node(tmp_path, second) as dialler,
+    ):
+        dialler.links[PEER_ID] = await linked(first)
+        dialler.pair()
+        await until(lambda: second not in dialler.book.unclaimed)
         await until(lambda: server.admission.counts["failed_hello"] == 1)
-        assert desk.book.of(PEER_ID) == (second,)
-        assert not desk.said(str(second))
+        assert dialler.book.of(PEER_ID) == (second,)
+        assert not dialler.said(str(second))
 
 
 async def linked(place: Place) -> ControlLink:
@@ -134,14 +138,14 @@ async def end(link: ControlLink) -> None:
     await link.wait_closed()
 
 
-async def test_a_mac_that_is_no_member_is_not_dialled(desk: DiallingNode) -> None:
-    desk.book.by_hand(text_id(b"s" * 16), NOWHERE)
-    desk.dialling.reach(text_id(b"s" * 16))
-    assert desk.dialling.problem(text_id(b"s" * 16)) == ""
+async def test_a_mac_that_is_no_member_is_not_dialled(dialler: DiallingNode) -> None:
+    dialler.book.by_hand(text_id(b"s" * 16), NOWHERE)
+    dialler.dialling.reach(text_id(b"s" * 16))
+    assert dialler.dialling.problem(text_id(b"s" * 16)) == ""
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("dial")]
 
 
-# ---- the door
+# ---- admission
 
 
 async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a plan does that goes on without a Mac: those that have the bytes count first, and what is fetched is said."""
+"""A plan that continues without a Mac prefers Macs that have the bytes, and lists those to fetch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Links:
 
 
 class Macs:
-    """A, which leads and has all of a model of six layers, and B, which has some of them."""
+    """A, which leads and has all six layers of a model, and B, which has some of them."""
 
     def __init__(self, folder: Path) -> None:
         make_model(folder / "models" / "toy", "llama", layers=LAYERS)
@@ -57,7 +57,7 @@ class Macs:
         self.planning = Planning(context_of(assessment=others), profiles, self.inventory, files, table, others, others)
 
     async def go_on(self, here: Ranges, *budgets: int) -> Planned:
-        """The plan where B has these layers."""
+        """The plan for these layers on B."""
         self.peers = [
             msgspec.structs.replace(peer, budget_bytes=budget)
             for peer, budget in zip(self.peers, budgets or (GB, GB), strict=True)

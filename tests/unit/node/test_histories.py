@@ -1,4 +1,4 @@
-"""Every report about a plan in every order, beside a model that only counts."""
+"""Every report about a plan in every order, compared with a model that only counts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.support.search import SEARCH
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Every report in every order, beside a model that only counts."""
+    """Sends every report in every order, and compares with a model that only counts."""
 
     who = st.integers(0, 3)
 
     @initialize(count=st.integers(1, 4))
     def begin(self, count: int) -> None:
         self.count = count
-        self.formation = PlanLifecycle(plan_of(count))
+        self.lifecycle = PlanLifecycle(plan_of(count))
         self.listening: set[str] = set()
         self.same: set[str] = set()
         self.holding: set[str] = set()
@@ -69,7 +69,7 @@ class AnyHistory(RuleBasedStateMachine):
                     self.is_over, self.is_ready, self.is_proving = True, False, False
                 case ShowStage():
                     pass
-        assert self.formation.phase == (
+        assert self.lifecycle.phase == (
             "failed"
             if self.is_over
             else "ready"
@@ -84,17 +84,17 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(who=who)
     def prepare(self, who: int) -> None:
         self.listening.add(mac_id(who % self.count))
-        self.take(self.formation.prepared(mac_id(who % self.count), 7000 + who))
+        self.take(self.lifecycle.prepared(mac_id(who % self.count), 7000 + who))
 
     @rule(who=who)
     def load(self, who: int) -> None:
         self.holding.add(mac_id(who % self.count))
-        self.take(self.formation.loaded(mac_id(who % self.count), held(who % self.count)))
+        self.take(self.lifecycle.loaded(mac_id(who % self.count), held(who % self.count)))
 
     @rule(who=who)
     def check(self, who: int) -> None:
         self.same.add(mac_id(who % self.count))
-        self.take(self.formation.checked(mac_id(who % self.count), FILES))
+        self.take(self.lifecycle.checked(mac_id(who % self.count), FILES))
 
     @precondition(lambda self: self.gen is not None)
     @rule(behind=st.sampled_from([0, 0, 1, -1]), well=st.sampled_from([True, True, False]))
@@ -103,7 +103,7 @@ class AnyHistory(RuleBasedStateMachine):
         counts = behind == 0 and self.is_proving
         self.is_proved |= counts and well
         gen = self.gen - behind
-        actions = self.formation.proved(gen, PROOF) if well else self.formation.disproved(gen, PROBLEM)
+        actions = self.lifecycle.proved(gen, PROOF) if well else self.lifecycle.disproved(gen, PROBLEM)
         assert bool(actions) == counts
         self.take(actions)
 
@@ -114,7 +114,7 @@ class AnyHistory(RuleBasedStateMachine):
         fresh = behind == 0 and not self.is_ready and not self.is_over and not self.is_proving
         if fresh:
             self.linked.add(mac_id(who % self.count))
-        actions = self.formation.linked(mac_id(who % self.count), self.gen - behind)
+        actions = self.lifecycle.linked(mac_id(who % self.count), self.gen - behind)
         assert bool(actions) == fresh
         self.take(actions)
         whole = self.count == 1 or self.everyone(self.linked)
@@ -126,7 +126,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.gen is not None
         counts = behind == 0 and not self.is_over
         gen, self.breaks = self.gen, self.breaks + counts
-        actions = self.formation.broken(mac_id(who % self.count), self.gen - behind, PROBLEM)
+        actions = self.lifecycle.broken(mac_id(who % self.count), self.gen - behind, PROBLEM)
         self.take(actions)
         assert self.is_over or self.gen == gen + counts
         assert not counts or self.is_over == (self.breaks > MAX_RELINKS)
@@ -135,12 +135,12 @@ class AnyHistory(RuleBasedStateMachine):
     def serve(self) -> None:
         if self.is_ready:
             self.breaks = 0
-            self.formation.served()
+            self.lifecycle.served()
 
     @rule(who=st.integers(0, 7))
     def lose(self, who: int) -> None:
         ends = who < self.count and not self.is_over
-        self.take(self.formation.lost(mac_id(who), PROBLEM))
+        self.take(self.lifecycle.lost(mac_id(who), PROBLEM))
         assert self.is_over or not ends
 
 

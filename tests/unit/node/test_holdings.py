@@ -1,4 +1,4 @@
-"""Who has what of a model: who is to be given what for a plan, what nobody has, and which Mac a plan can lose."""
+"""Files of a model on the Macs: transfers for a plan, missing bytes, and the Macs a plan can lose."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_layers_that_no_linked_mac_has_are_named(tmp_path: Path) -> None:
 
 
 class Link:
-    """Links to three Macs, which look anew where they are asked to, and find nothing."""
+    """Links to three Macs, which search again on request and find nothing."""
 
     inventory: ModelInventory
 

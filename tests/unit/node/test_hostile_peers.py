@@ -1,4 +1,4 @@
-"""A hostile paired Mac, and a Mac on the network that only pretends: both are refused where their words come in."""
+"""A hostile paired Mac, and an impostor on the network: the messages of both are refused on arrival."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def forward(plan: Plan) -> Plan:
 
 
 def reverse(plan: Plan) -> Plan:
-    """The same Macs in the ring; the head's layers are behind those of the others."""
+    """The same Macs in a reverse ring; the head's layers come after those of the others."""
     spans = [(4, 6), (0, 2), (2, 4)]
     stages = tuple(changed_stage(s, start, stop) for s, (start, stop) in zip(plan.stages, spans, strict=True))
     return changed(plan, topology="reverse", stages=stages)

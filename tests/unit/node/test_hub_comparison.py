@@ -1,4 +1,4 @@
-"""Macs that have a model of the hub in parts compare it with the hub's hash before any of it is loaded."""
+"""Macs with parts of a hub model compare them with the hub's hash before any part is loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.compared_hashes import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
+from core.models.files.compared_hashes import COMPARED_NAME, check_compared, doubtful, read_compared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
@@ -49,7 +49,7 @@ class One:
         self.comparison = HubComparison(models, inventory, self.mac.copying, self, coming, journal)
 
     def has(self, blocks: Collection[int], flipped: int = -1) -> None:
-        """Nothing is on this disk but these blocks, one of which came changed."""
+        """Put only these blocks on this disk, one of them changed."""
         self.directory.mkdir(exist_ok=True)
         writer = BlockWriter(self.directory, self.cluster.facts)
         for name, data in self.cluster.data.items():
@@ -98,12 +98,12 @@ class Cluster:
 
 
 async def nothing(*_: object) -> None:
-    """Look at a disk."""
+    """Stand-in for a look at the disk."""
 
 
 @pytest.fixture
 def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Every Mac sees what it gives."""
+    """Macs whose given blocks are recorded."""
     made, real = Cluster(tmp_path), BlockReader.read
 
     def given(self: BlockReader, run: RunRequest) -> memoryview:
@@ -122,7 +122,7 @@ async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_fro
     two.has({0, *macs.blocks[third : 2 * third]})
     three.has({0, *macs.blocks[2 * third :]})
     for each in (one, two, three):
-        assert NAME in uncompared(each.directory)
+        assert NAME in doubtful(each.directory).uncompared
         with pytest.raises(BadModel, match="of toy was not compared"):
             check_compared(each.directory)
     await one.ensure()

@@ -1,4 +1,4 @@
-"""Which of the known models is offered first."""
+"""The known model that is offered first."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def choice(name: str, nbytes: int, *, fits: bool) -> ModelChoice:
     )
 
 
+TEXT_ONLY = ("mlx-community/Qwen3.5-9B-8bit",)
 SMALL, LARGE = choice("small", 1, fits=True), choice("large", 5, fits=True)
 HUGE, VAST = choice("huge", 7, fits=False), choice("vast", 9, fits=False)
 
@@ -50,7 +51,7 @@ def test_the_largest_that_fits_comes_first_and_what_lacks_least_before_what_lack
     ("gigabytes", "best", "macs"),
     [
         pytest.param((48, 24, 12), "mlx-community/Llama-3.3-70B-Instruct-8bit", 3, id="64 + 32 + 16 GB"),
-        pytest.param((12,), "mlx-community/Qwen3-14B-4bit", 1, id="one Mac of 16 GB"),
+        pytest.param((12,), "mlx-community/Qwen3.5-9B-8bit", 1, id="one Mac of 16 GB"),
         pytest.param((144, 48), "mlx-community/Qwen3-235B-A22B-Instruct-2507-4bit", 2, id="two large ones"),
     ],
 )
@@ -61,6 +62,8 @@ def test_what_fits_best_depends_on_the_macs(gigabytes: tuple[int, ...], best: st
     assert len(listed) == len(known_models().models) - 1, "what lies on a disk is not offered"
     first = listed[0]
     assert first.name == best
+    assert first.offer
+    assert first.offer.text_only == (best in TEXT_ONLY)
     assert first.preview.plan
     assert len(first.preview.plan.stages) == macs
     assert first.preview.forecast

@@ -1,4 +1,4 @@
-"""What the node keeps of rows: contiguous, within its memory, shared, and gone when its conversation is."""
+"""Rows in the node's mirror: contiguous, within its memory, shared, and deleted with their conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def a_span(start: int, stop: int, size: int = 10) -> MirrorSpan:
 
 @pytest.fixture
 def mirror() -> Mirror:
-    """One row, of which 40 tokens are there."""
+    """A mirror with 40 tokens of one row."""
     mirror = Mirror()
     mirror.limit = 100
     assert mirror.begin("a", TOKENS) == 0
@@ -64,7 +64,7 @@ def test_the_next_turn_begins_with_the_spans_that_it_shares(
     assert mirror.nbytes == 20
     rest = a_span(mirrored, mirrored + 1)
     assert mirror.keep("b", rest, [*beginning, 1, 2])
-    assert mirror.spans("a", 0)[-1].stop == 40  # it has not changed with the other
+    assert mirror.spans("a", 0)[-1].stop == 40  # it did not change with the other
 
 
 def test_what_ended_gives_way_to_what_runs(mirror: Mirror) -> None:

@@ -1,4 +1,4 @@
-"""Why no node runs: what is kept of the last one, and what is told of it."""
+"""The reason why no node runs: the record of the last run, and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages tell is held against the plan: the first fault names the Mac, the layers or file, and the cure."""
+"""The stages' reports are compared with the plan: the first fault names the Mac, the layers or file, and the cure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.plans import FILES, as_ranks, held, mac_id, plan_of
 
 
 def told(count: int = 3, **of: dict[str, Any]) -> dict[str, Loaded]:
-    """What all stages tell, with changes: `mac1={"stop": 5}`."""
+    """The reports of all stages, with changes: `mac1={"stop": 5}`."""
     return {mac_id(n): held(n, **of.get(f"mac{n}", {})) for n in range(count)}
 
 
@@ -23,7 +23,7 @@ def files(count: int = 3, **of: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 def recut(*ranges: tuple[int, int]) -> tuple[Plan, dict[str, Loaded]]:
-    """A plan that was made wrong, and stages that do just what it says."""
+    """A wrong plan, and stages that follow it exactly."""
     plan = plan_of(3)
     stages = tuple(
         msgspec.structs.replace(s, start=start, stop=stop) for s, (start, stop) in zip(plan.stages, ranges, strict=True)

@@ -1,4 +1,4 @@
-"""What a killed node left half written goes when the next one starts; what may still be wanted stays."""
+"""Partial files of a killed node are deleted at the next start; files that may still be useful stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of endpoints: what is asked comes in the path and in the body; a defect shows its place and no value."""
+"""The table of endpoints: arguments come in the path and in the body; a defect shows its place and no value."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serving(folder: Path, **parts: Any) -> AsyncIterator[tuple[NodeClient,
 
 
 class Sessions:
-    """Writes down what is asked."""
+    """Records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -102,9 +102,7 @@ async def test_a_conversation_is_kept_read_renamed_and_deleted_at_one_path(tmp_p
             await client._call("GET", "/v1/conversations/..%2F..%2Fidentity", None, Conversation)
 
 
-ENDS: Final = (
-    "\u2028 \u2029 \x85 \x0b \x0c \x1c \x1d \x1e \r \n "  # whatever str.splitlines takes for the end of a line
-)
+ENDS: Final = "\u2028 \u2029 \x85 \x0b \x0c \x1c \x1d \x1e \r \n "  # all line ends of str.splitlines
 
 
 async def test_events_end_at_a_newline_only_whatever_a_model_writes(tmp_path: Path) -> None:

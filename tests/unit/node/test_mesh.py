@@ -1,4 +1,4 @@
-"""The mesh over real links: one line a pair, new keys in time, and what a paired Mac cannot do to it."""
+"""The mesh over real links: one link per pair, new keys in time, and attacks of a paired Mac that fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = KeyUse(frames=4, bytes=1 << 52, age_s=1e9)
 
 
 class Hand:
-    """A member whose keys the test holds, with as many links to a post as it likes; it reads them all."""
+    """A member whose keys the test holds, with any number of links to a post; it reads them all."""
 
     def __init__(self, number: int, post: Post, to: int) -> None:
         self._number, self._post, self._to = number, post, to
@@ -276,7 +276,7 @@ async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_t
 
 
 class Fails(list[NodeMessage]):
-    """Whoever writes a message down here fails by a defect."""
+    """List that fails by a defect when a message is appended."""
 
     def append(self, message: NodeMessage) -> None:
         raise KeyError("what a person typed")
@@ -324,7 +324,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
 async def test_a_member_that_dials_all_the_time_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
-    # an honest handshake takes milliseconds, but for a machine that is busy with something else
+    # an honest handshake takes milliseconds, except on a busy machine
     monkeypatch.setattr(control_link, "SILENT_S", 60.0)
     monkeypatch.setattr(control_link, "GRACE_S", 60.0)
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:

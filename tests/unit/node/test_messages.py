@@ -101,9 +101,9 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def bent(message: NodeMessage, spot: str, put: str) -> Iterator[NodeMessage]:
-    """What is decoded where `put` stands at each one of the places in the message's JSON that `spot` finds."""
+    """Decode the message with `put` at each place in its JSON that matches `spot`."""
     kind, body = to_frame(message)
-    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # they are no JSON
+    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # these are not JSON
         return
     text = body.decode()
     for at, end in (found.span(1) for found in re.finditer(spot, text)):

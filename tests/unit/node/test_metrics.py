@@ -1,4 +1,4 @@
-"""What Prometheus reads is what the events said."""
+"""Prometheus's figures equal those of the events."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.events import HopSample, Peer, PeerSeen, Recovery
 from core.models.text.tokenizer import Tokens
 from tests.support.answers import ids_of, model, tokens
-from tests.support.api import ServedDesk, served_desk
+from tests.support.api import ServedHarness, served_harness
 from tests.support.plans import mac_id
 from tests.support.waiting import until
 
 __all__ = ["model", "tokens"]  # fixtures
 
 
-async def figures(desk: ServedDesk) -> dict[tuple[str, ...], float]:
-    text = (await desk.asker.get(desk.served.url.replace("/v1", "/metrics"))).text
+async def figures(harness: ServedHarness) -> dict[tuple[str, ...], float]:
+    text = (await harness.asker.get(harness.served.url.replace("/v1", "/metrics"))).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {(sample.name, *sample.labels.values()): sample.value for sample in samples}
 
 
 async def test_what_happened_and_what_is_so_can_be_watched(tmp_path: Path, model: Path, tokens: Tokens) -> None:
-    async with served_desk(tmp_path, model) as desk:
-        assert (await figures(desk))["macluster_tokens_total",] == 0
+    async with served_harness(tmp_path, model) as harness:
+        assert (await figures(harness))["macluster_tokens_total",] == 0
         for state in ("hold", "hold", "rebuild", "running", "hold"):
-            desk.bus.publish(Recovery(state=state, text="."))
-        desk.bus.publish(Recovery(state="running", text=""))
-        desk.bus.publish(PeerSeen(peer=Peer(device_id=mac_id(1), name="mini", state="lost")))
+            harness.bus.publish(Recovery(state=state, text="."))
+        harness.bus.publish(Recovery(state="running", text=""))
+        harness.bus.publish(PeerSeen(peer=Peer(device_id=mac_id(1), name="mini", state="lost")))
         hop = HopSample(
             source=mac_id(0),
             target=mac_id(1),
@@ -43,19 +43,19 @@ async def test_what_happened_and_what_is_so_can_be_watched(tmp_path: Path, model
             wait_s=0,
             open_s=0,
         )
-        desk.bus.publish(hop)
-        asking = asyncio.create_task(desk.chat())
-        await until(lambda: bool(desk.asked))
-        desk.writes(desk.asked[0], ids_of(tokens, "a hop")[:3])
-        before = await figures(desk)
+        harness.bus.publish(hop)
+        asking = asyncio.create_task(harness.chat())
+        await until(lambda: bool(harness.asked))
+        harness.writes(harness.asked[0], ids_of(tokens, "a hop")[:3])
+        before = await figures(harness)
         assert before["macluster_rows", "waiting"] == 1
-        desk.ends(desk.asked[0])
+        harness.ends(harness.asked[0])
         await asking
-        after = await figures(desk)
+        after = await figures(harness)
         expected = {
             ("macluster_requests_total", "length"): 1,
             ("macluster_tokens_total",): 3,
-            ("macluster_prompt_tokens_total",): len(desk.asked[0].tokens),
+            ("macluster_prompt_tokens_total",): len(harness.asked[0].tokens),
             ("macluster_first_token_seconds_sum",): 0.25,
             ("macluster_tokens_per_second_count",): 1,
             ("macluster_recoveries_total", "hold"): 2,
@@ -67,4 +67,4 @@ async def test_what_happened_and_what_is_so_can_be_watched(tmp_path: Path, model
         }
         assert {name: after[name] for name in expected} == expected
         async with httpx2.AsyncClient() as keyless:
-            assert (await keyless.get(desk.served.url.replace("/v1", "/metrics"))).status_code == 401
+            assert (await keyless.get(harness.served.url.replace("/v1", "/metrics"))).status_code == 401

@@ -1,4 +1,4 @@
-"""A model goes from one Mac's disk to another's: what is written, what is not, and where it goes on."""
+"""A model goes from one Mac's disk to another's: written parts, refused parts, and resumption."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: 
 
 
 def flipped(_: RunRequest, data: bytes) -> bytes:
-    """The last byte of what leaves is another one."""
+    """Change the last byte of outgoing data."""
     return data[:-1] + bytes([data[-1] ^ 1])
 
 

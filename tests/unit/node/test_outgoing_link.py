@@ -1,4 +1,4 @@
-"""When a hop of the ring goes another way, from what two Macs know of their networks."""
+"""When a hop of the ring moves to another path, by the known networks of both Macs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_way_that_carries_little_is_left_for_another_of_its_kind(
 
 
 def test_a_ring_that_moved_by_what_ways_carry_does_not_move_back() -> None:
-    """Whatever is taken, the worker takes it by the same figures, and the rates of both are measured again."""
+    """The worker links over the path with the better figures, and the rates of both paths are measured again."""
     hop, took_s = edge(WIRED, WIRED, ADAPTER), {WIRED: 0.0004, ADAPTER: 0.0005}
     carries, moved_at = {WIRED: 94 * 125_000, ADAPTER: 940 * 125_000}, []
     for now in range(4000):

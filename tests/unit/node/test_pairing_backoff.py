@@ -1,4 +1,4 @@
-"""When a Mac knocks at the window of another, and which windows advertisements name."""
+"""When a Mac asks for another's pairing window, and the windows that advertisements name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nobody_knocks_at_one_place_again_before_the_window_takes_another_attemp
 
 
 def test_a_host_speaks_for_its_own_window_only() -> None:
-    """Else whoever advertises in another Mac's name could hide that Mac's window."""
+    """Otherwise an advertiser in another Mac's name could hide that Mac's window."""
     table = AdvertisedMacs(lambda _: False)
     real, rogue = Place("10.0.0.1", 4717), Place("10.0.0.9", 4717)
     table.saw(ID, "mini", (real,), (HERE,))

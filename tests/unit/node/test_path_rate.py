@@ -1,4 +1,4 @@
-"""What a path carries, over real links of its own: measured beside the control link, and no more than a burst of it."""
+"""The rate of a path, measured on its own real link besides the control link, with one burst at most."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_path_is_measured_beside_the_control_link(tmp_path: Path) -> Non
 
 
 async def answers(link: ControlLink) -> int:
-    """How many come until the other end closes it."""
+    """Count messages until the other end closes the link."""
     told = 0
     try:
         while await link.recv():

@@ -1,6 +1,4 @@
-"""The log of this Mac with those of the others in it: when they are asked, in what order their lines stand, under whose
-name.
-"""
+"""This Mac's log merged with those of others: when they are requested, the order of the lines, and their names."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ def test_a_mac_is_asked_for_what_comes_next_and_not_before_it_answered() -> None
     assert log.ask(1.0) is None
     assert log.ask(ANSWER_S) == LogRequest(run=0, after=0)  # the answer was lost with a link
     assert len(log.take(told(9.0, 8.0), ANSWER_S, 9.0)) == 1
-    assert log.take(told(9.0, 8.0), ANSWER_S, 9.0) == []  # nobody asked
+    assert log.take(told(9.0, 8.0), ANSWER_S, 9.0) == []  # an unrequested answer
     assert log.ask(ANSWER_S) == LogRequest(run=7, after=1)
     log.gone()
     assert log.take(told(9.0, 8.0), ANSWER_S, 9.0) == []
@@ -86,7 +84,7 @@ def test_a_mac_is_asked_for_what_comes_next_and_not_before_it_answered() -> None
 
 
 class Link:
-    """What a PeerLogs needs of a mesh; what is said goes over the wire's own words."""
+    """The part of a mesh that a PeerLogs needs; messages are encoded and decoded as on the wire."""
 
     def __init__(self, own: str, other: str) -> None:
         self.own, self.contacts = own, {other: None}
@@ -102,7 +100,7 @@ class Link:
 
 @pytest.fixture
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Bus, Journal, PeerLogs, Link]]:
-    """Their clocks agree, and a second goes by from line to line."""
+    """Two Macs whose clocks agree; a second passes from line to line."""
     monkeypatch.setattr(peer_logs, "ASK_EVERY_S", 0.01)
     clock = SimpleNamespace(time=count(time.time() - 1000.0).__next__)
     monkeypatch.setattr(journal, "time", clock)
@@ -137,13 +135,13 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
     watching = asyncio.create_task(logs.watch())
     try:
         await asyncio.sleep(0)
-        assert link.said == []  # nobody reads
+        assert link.said == []  # no screen shows the log
         with logs.read():
             await until(lambda: len(bus.now.logs) == len(said))
             bert.warn("one more")
             await until(lambda: len(bus.now.logs) == len(said) + 1)
         seen = len(rounds)
-        await until(lambda: len(rounds) > seen + 1)  # what was asked last is said
+        await until(lambda: len(rounds) > seen + 1)  # the last request is sent
         asked = len(link.said)
         await until(lambda: len(rounds) > seen + 5)
         assert len(link.said) == asked

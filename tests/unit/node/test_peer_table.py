@@ -1,4 +1,4 @@
-"""How far the Macs of a plan are, by what their beats carry."""
+"""The progress of a plan's Macs, from their beats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 
 def peers_of(post: Post) -> PeerTable:
-    """As that Mac sees them."""
+    """Peers as that Mac sees them."""
     return PeerTable(post.node, post.own, post.worker, post.sightings, post.book, post.mesh)
 
 

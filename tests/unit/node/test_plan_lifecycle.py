@@ -31,32 +31,32 @@ def of_kind(actions: list[Action], kind: type[_T]) -> list[_T]:
 
 
 def loaded_ring(count: int) -> PlanLifecycle:
-    formation = PlanLifecycle(plan_of(count))
+    lifecycle = PlanLifecycle(plan_of(count))
     for n in range(count):
-        formation.prepared(mac_id(n), 7000 + n)
-        formation.loaded(mac_id(n), held(n))
-        formation.checked(mac_id(n), FILES)
-    return formation
+        lifecycle.prepared(mac_id(n), 7000 + n)
+        lifecycle.loaded(mac_id(n), held(n))
+        lifecycle.checked(mac_id(n), FILES)
+    return lifecycle
 
 
 def ready_ring(count: int) -> PlanLifecycle:
-    formation = loaded_ring(count)
+    lifecycle = loaded_ring(count)
     for n in range(count):
-        formation.linked(mac_id(n), GEN)
-    assert formation.proved(GEN, PROOF) == [Ready(formation.plan, PROOF)]
-    return formation
+        lifecycle.linked(mac_id(n), GEN)
+    assert lifecycle.proved(GEN, PROOF) == [Ready(lifecycle.plan, PROOF)]
+    return lifecycle
 
 
 @given(st.integers(1, 4), st.data())
 def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.DataObject) -> None:
-    formation = PlanLifecycle(plan_of(count))
+    lifecycle = PlanLifecycle(plan_of(count))
     calls: list[Callable[[], list[Action]]] = []
     for n in range(count):
         calls += [
-            partial(formation.prepared, mac_id(n), 7000 + n),
-            partial(formation.loading, mac_id(n), 5, 1000),
-            partial(formation.loaded, mac_id(n), held(n)),
-            partial(formation.checked, mac_id(n), FILES),
+            partial(lifecycle.prepared, mac_id(n), 7000 + n),
+            partial(lifecycle.loading, mac_id(n), 5, 1000),
+            partial(lifecycle.loaded, mac_id(n), held(n)),
+            partial(lifecycle.checked, mac_id(n), FILES),
         ]
     before = [a for call in data.draw(st.permutations(calls)) for a in call()]
     connects = of_kind(before, ConnectRing)
@@ -65,14 +65,14 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
         assert [c.ports for c in connects] == [tuple(7000 + n for n in range(count))]
         gens = [GEN] * count + data.draw(st.lists(st.sampled_from([GEN - 1, GEN + 1, 0]), max_size=3))
         order = data.draw(st.permutations([(n % count, gen) for n, gen in enumerate(gens)]))
-        after = [a for n, gen in order for a in formation.linked(mac_id(n), gen)]
+        after = [a for n, gen in order for a in lifecycle.linked(mac_id(n), gen)]
     else:
         assert not connects, "a plan on one Mac has no links"
-    assert of_kind(before + after, ProveRing) == [ProveRing(formation.plan)]
+    assert of_kind(before + after, ProveRing) == [ProveRing(lifecycle.plan)]
     assert not of_kind(before + after, Ready), "nobody may ask before the ring has computed"
-    assert formation.proved(GEN - 1, PROOF) == []
-    assert formation.proved(GEN, PROOF) == [Ready(formation.plan, PROOF)]
-    assert formation.proved(GEN, PROOF) == []
+    assert lifecycle.proved(GEN - 1, PROOF) == []
+    assert lifecycle.proved(GEN, PROOF) == [Ready(lifecycle.plan, PROOF)]
+    assert lifecycle.proved(GEN, PROOF) == []
     if count > 1:
         last = {a.state.device_id: a.state for a in before + after if isinstance(a, ShowStage)}
         assert {s.status for s in last.values()} == {"ready"}
@@ -80,122 +80,122 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
 
 
 def test_a_broken_link_is_made_anew_three_times_in_a_row_and_then_given_up() -> None:
-    formation = ready_ring(3)
+    lifecycle = ready_ring(3)
     for turn in range(1, MAX_RELINKS + 1):
-        shown, broke, again = formation.broken(mac_id(turn % 3), GEN + turn - 1, PROBLEM)
+        shown, broke, again = lifecycle.broken(mac_id(turn % 3), GEN + turn - 1, PROBLEM)
         assert isinstance(shown, ShowStage)
         assert broke == Broke(mac_id(turn % 3), PROBLEM)
         assert isinstance(again, ConnectRing)
         assert again.plan.plan_gen == GEN + turn
-        assert formation.broken(mac_id(0), GEN + turn - 1, PROBLEM) == [], "one report a generation counts"
-    actions = formation.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM)
+        assert lifecycle.broken(mac_id(0), GEN + turn - 1, PROBLEM) == [], "one report a generation counts"
+    actions = lifecycle.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM)
     assert actions == [GiveUp(mac_id(2), PROBLEM)]
-    assert formation.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM) == []
-    assert formation.lost(mac_id(2), PROBLEM) == []
+    assert lifecycle.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM) == []
+    assert lifecycle.lost(mac_id(2), PROBLEM) == []
 
 
 def test_an_answer_that_went_through_forgives_earlier_breaks() -> None:
-    formation = ready_ring(2)
+    lifecycle = ready_ring(2)
     for turn in range(3 * MAX_RELINKS):
-        assert of_kind(formation.broken(mac_id(1), GEN + turn, PROBLEM), ConnectRing)
-        actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + turn + 1)]
-        assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers are proved once, not after each break"
-        formation.served()
+        assert of_kind(lifecycle.broken(mac_id(1), GEN + turn, PROBLEM), ConnectRing)
+        actions = [a for n in range(2) for a in lifecycle.linked(mac_id(n), GEN + turn + 1)]
+        assert of_kind(actions, Ready) == [Ready(lifecycle.plan, PROOF)], "layers are proved once, not after each break"
+        lifecycle.served()
 
 
 def test_a_ring_that_breaks_while_it_is_proved_is_linked_anew_and_proved_then() -> None:
-    formation = loaded_ring(2)
+    lifecycle = loaded_ring(2)
     for n in range(2):
-        formation.linked(mac_id(n), GEN)
-    assert formation.phase == "proving"
-    assert of_kind(formation.broken(mac_id(1), GEN, PROBLEM), ConnectRing)
-    assert formation.proved(GEN, PROOF) == [], "a proof of links that are gone"
-    assert formation.disproved(GEN, PROBLEM) == []
-    actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + 1)]
-    assert of_kind(actions, ProveRing) == [ProveRing(formation.plan)]
-    assert formation.proved(GEN + 1, PROOF) == [Ready(formation.plan, PROOF)]
+        lifecycle.linked(mac_id(n), GEN)
+    assert lifecycle.phase == "proving"
+    assert of_kind(lifecycle.broken(mac_id(1), GEN, PROBLEM), ConnectRing)
+    assert lifecycle.proved(GEN, PROOF) == [], "a proof of links that are gone"
+    assert lifecycle.disproved(GEN, PROBLEM) == []
+    actions = [a for n in range(2) for a in lifecycle.linked(mac_id(n), GEN + 1)]
+    assert of_kind(actions, ProveRing) == [ProveRing(lifecycle.plan)]
+    assert lifecycle.proved(GEN + 1, PROOF) == [Ready(lifecycle.plan, PROOF)]
 
 
 def test_a_failed_proof_ends_the_plan() -> None:
-    formation = loaded_ring(1)
-    assert formation.phase == "proving"
-    assert formation.disproved(GEN, PROBLEM) == [GiveUp("", PROBLEM)]
-    assert formation.proved(GEN, PROOF) == []
+    lifecycle = loaded_ring(1)
+    assert lifecycle.phase == "proving"
+    assert lifecycle.disproved(GEN, PROBLEM) == [GiveUp("", PROBLEM)]
+    assert lifecycle.proved(GEN, PROOF) == []
 
 
 @pytest.mark.parametrize("missing", ["prepared", "loaded", "checked"])
 def test_links_wait_for_the_last_word_of_the_slowest_mac(missing: str) -> None:
-    formation = PlanLifecycle(plan_of(2))
+    lifecycle = PlanLifecycle(plan_of(2))
     words: dict[str, Callable[[int], list[Action]]] = {
-        "prepared": lambda n: formation.prepared(mac_id(n), 7000 + n),
-        "loaded": lambda n: formation.loaded(mac_id(n), held(n)),
-        "checked": lambda n: formation.checked(mac_id(n), FILES),
+        "prepared": lambda n: lifecycle.prepared(mac_id(n), 7000 + n),
+        "loaded": lambda n: lifecycle.loaded(mac_id(n), held(n)),
+        "checked": lambda n: lifecycle.checked(mac_id(n), FILES),
     }
     said = [a for n in range(2) for word, say in words.items() if (n, word) != (1, missing) for a in say(n)]
-    assert formation.phase == "loading"
+    assert lifecycle.phase == "loading"
     assert not of_kind(said, ConnectRing)
     assert of_kind(words[missing](1), ConnectRing)
 
 
 def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
-    formation = PlanLifecycle(plan_of(3))
-    formation.checked(mac_id(0), FILES)
-    (end,) = formation.checked(mac_id(1), {**FILES, "model.safetensors": "b" * 64})
+    lifecycle = PlanLifecycle(plan_of(3))
+    lifecycle.checked(mac_id(0), FILES)
+    (end,) = lifecycle.checked(mac_id(1), {**FILES, "model.safetensors": "b" * 64})
     assert isinstance(end, GiveUp)
     assert end.device_id == mac_id(1)
     assert "model.safetensors" in end.problem.what
     assert "mac1" in end.problem.what
-    assert formation.loaded(mac_id(2), held(2)) == []
+    assert lifecycle.loaded(mac_id(2), held(2)) == []
 
 
 def test_whoever_says_again_what_it_holds_changes_nothing() -> None:
-    formation = ready_ring(2)
-    assert formation.loaded(mac_id(1), held(1, start=0)) == []
-    assert formation.checked(mac_id(1), {}) == []
-    assert formation.phase == "ready"
+    lifecycle = ready_ring(2)
+    assert lifecycle.loaded(mac_id(1), held(1, start=0)) == []
+    assert lifecycle.checked(mac_id(1), {}) == []
+    assert lifecycle.phase == "ready"
 
 
 @pytest.mark.parametrize("make", [lambda: PlanLifecycle(plan_of(2)), lambda: loaded_ring(2), lambda: ready_ring(2)])
 def test_a_lost_stage_ends_the_plan_once_in_every_phase(make: Callable[[], PlanLifecycle]) -> None:
-    formation = make()
-    assert formation.lost(mac_id(7), PROBLEM) == [], "a Mac outside the plan is none of its business"
-    shown, end = formation.lost(mac_id(1), PROBLEM)
+    lifecycle = make()
+    assert lifecycle.lost(mac_id(7), PROBLEM) == [], "a Mac outside the plan is none of its business"
+    shown, end = lifecycle.lost(mac_id(1), PROBLEM)
     assert isinstance(shown, ShowStage)
     assert shown.state.status == "lost"
     assert end == GiveUp(mac_id(1), PROBLEM)
-    assert formation.lost(mac_id(0), PROBLEM) == []
-    assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), held(0)), ConnectRing)
-    assert formation.linked(mac_id(0), GEN) == []
+    assert lifecycle.lost(mac_id(0), PROBLEM) == []
+    assert not of_kind(lifecycle.prepared(mac_id(0), 1) + lifecycle.loaded(mac_id(0), held(0)), ConnectRing)
+    assert lifecycle.linked(mac_id(0), GEN) == []
 
 
 def test_a_break_before_links_were_asked_for_counts_for_nothing() -> None:
-    formation = PlanLifecycle(plan_of(2))
-    assert formation.broken(mac_id(1), GEN, PROBLEM) == []
-    assert formation.linked(mac_id(1), GEN) == []
+    lifecycle = PlanLifecycle(plan_of(2))
+    assert lifecycle.broken(mac_id(1), GEN, PROBLEM) == []
+    assert lifecycle.linked(mac_id(1), GEN) == []
 
 
 def test_a_ring_that_was_proved_is_linked_anew_once_a_lost_mac_is_back() -> None:
-    formation = ready_ring(3)
-    formation.broken(mac_id(0), GEN, PROBLEM)
-    formation.lost(mac_id(1), PROBLEM)
-    assert formation.linked(mac_id(0), GEN + 1) == []
-    (again,) = of_kind(formation.resume(), ConnectRing)
+    lifecycle = ready_ring(3)
+    lifecycle.broken(mac_id(0), GEN, PROBLEM)
+    lifecycle.lost(mac_id(1), PROBLEM)
+    assert lifecycle.linked(mac_id(0), GEN + 1) == []
+    (again,) = of_kind(lifecycle.resume(), ConnectRing)
     assert again.plan.plan_gen == GEN + 2, "frames of the old links are never taken for new ones"
     assert again.ports == tuple(7000 + n for n in range(3))
-    assert formation.resume() == [], "it is being linked"
-    assert formation.linked(mac_id(0), GEN + 1) == [], "a word about the links before"
-    actions = [a for n in range(3) for a in formation.linked(mac_id(n), GEN + 2)]
-    assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers that were kept are not proved again"
+    assert lifecycle.resume() == [], "it is being linked"
+    assert lifecycle.linked(mac_id(0), GEN + 1) == [], "a word about the links before"
+    actions = [a for n in range(3) for a in lifecycle.linked(mac_id(n), GEN + 2)]
+    assert of_kind(actions, Ready) == [Ready(lifecycle.plan, PROOF)], "layers that were kept are not proved again"
     assert not of_kind(actions, ProveRing)
     for turn in range(MAX_RELINKS):
-        assert of_kind(formation.broken(mac_id(1), GEN + 2 + turn, PROBLEM), ConnectRing), "breaks are counted anew"
+        assert of_kind(lifecycle.broken(mac_id(1), GEN + 2 + turn, PROBLEM), ConnectRing), "breaks are counted anew"
 
 
 def test_a_mac_that_let_go_of_its_layers_meanwhile_ends_the_ring_that_is_linked_anew() -> None:
-    formation = ready_ring(2)
-    formation.lost(mac_id(1), PROBLEM)
-    formation.resume()
-    assert of_kind(formation.lost(mac_id(1), PROBLEM), GiveUp) == [GiveUp(mac_id(1), PROBLEM)]
+    lifecycle = ready_ring(2)
+    lifecycle.lost(mac_id(1), PROBLEM)
+    lifecycle.resume()
+    assert of_kind(lifecycle.lost(mac_id(1), PROBLEM), GiveUp) == [GiveUp(mac_id(1), PROBLEM)]
 
 
 @pytest.mark.parametrize(
@@ -208,15 +208,15 @@ def test_a_mac_that_let_go_of_its_layers_meanwhile_ends_the_ring_that_is_linked_
     ],
 )
 def test_only_a_ring_that_stood_and_failed_is_resumed(make: Callable[[], PlanLifecycle]) -> None:
-    formation = make()
-    before = formation.phase
-    assert formation.resume() == []
-    assert formation.phase == before
+    lifecycle = make()
+    before = lifecycle.phase
+    assert lifecycle.resume() == []
+    assert lifecycle.phase == before
 
 
-def failed(formation: PlanLifecycle) -> PlanLifecycle:
-    formation.lost(mac_id(1), PROBLEM)
-    return formation
+def failed(lifecycle: PlanLifecycle) -> PlanLifecycle:
+    lifecycle.lost(mac_id(1), PROBLEM)
+    return lifecycle
 
 
 def test_a_mac_beside_the_ring_ends_the_plan_only_where_it_must_see_no_prompt() -> None:

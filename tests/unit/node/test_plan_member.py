@@ -1,4 +1,4 @@
-"""The stage that this Mac holds for another one."""
+"""The stage that this Mac holds for another head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenAI's clients ask, as requests of ours, and what they are answered. Nothing here waits."""
+"""Requests of OpenAI's clients, converted to ours, and the replies. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def ended(reason: FinishReason = "length", **figures: Any) -> RequestDone:
 
 
 def chunks(said: list[Said]) -> tuple[AnswerChoice, list[dict[str, Any]]]:
-    """What a stream tells of them, and all of it."""
+    """The choice and the chunks of a stream with these parts."""
     choice = AnswerChoice(0)
     pieces = [REPLY.beginning(choice)]
     for each in said:
@@ -175,7 +175,7 @@ def test_a_stream_says_what_the_whole_body_says() -> None:
         "prompt_tokens": 5,
         "completion_tokens": 5,
         "total_tokens": 10,
-        "prompt_tokens_details": {"cached_tokens": 3},  # the other one may have had it of this one
+        "prompt_tokens_details": {"cached_tokens": 3},  # the other one may have it from this one
     }
 
 

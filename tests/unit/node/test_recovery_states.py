@@ -1,4 +1,4 @@
-"""What becomes of a plan that lost a Mac: each transition, and what holds whatever comes in which order."""
+"""Recovery of a plan that lost a Mac: each transition, and invariants for every order of events."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def lose(machine: RecoveryStates, device_id: str = B, now: float = 0.0) -> list[
 
 
 def rebuilding(now: float = 0.0, answers: dict[str, tuple[int, int]] = ASKED) -> RecoveryStates:
-    """A Mac is gone, and the two others load its layers."""
+    """Recovery with a lost Mac whose layers the two others load."""
     machine = RecoveryStates(PLAN)
     lose(machine, now=now)
     machine.found(OTHER, now)
@@ -374,7 +374,7 @@ def test_a_ring_that_nobody_waits_for_recovers_nothing(make: Callable[[], Recove
 
 
 def ticked(machine: RecoveryStates, begin: float, end: float) -> list[Action]:
-    """Twice a second from `begin` to `end`."""
+    """Tick twice a second from `begin` to `end`."""
     return [a for n in range(int(2 * (end - begin)) + 1) for a in machine.tick(ASKED, begin + n / 2)]
 
 

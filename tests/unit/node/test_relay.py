@@ -1,4 +1,4 @@
-"""What one Mac asks another for in the name of a program: told alike, bounded, and ended where nobody waits for it."""
+"""Requests that one Mac relays to another for a program: same replies, bounded, and ended when the client is gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEAD, MEMBER = "head", "member"
 
 
 class Wire:
-    """A link in this process; what is sent is there at once."""
+    """A link in this process; messages arrive at once."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -63,15 +63,15 @@ class Wire:
 
 
 class Two:
-    """A head, whose worker is played, and a member whose programs ask it."""
+    """A head with a simulated worker, and a member with programs that use its API."""
 
-    def __init__(self, desk: AnswersHarness) -> None:
-        self.desk, self.tasks = desk, tasks_of()
+    def __init__(self, harness: AnswersHarness) -> None:
+        self.harness, self.tasks = harness, tasks_of()
         self.there, self.back = Wire(), Wire()
         self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
-        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
         self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
-        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
 
@@ -79,7 +79,7 @@ class Two:
         raise NotLoaded("Nobody leads.")
 
     def serves(self, *, is_on: bool) -> RelayServer:
-        check = self.desk.answers.opening.check_trust
+        check = self.harness.answers.opening.check_trust
         return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)
 
     @property
@@ -99,14 +99,14 @@ class Two:
 
 @pytest_asyncio.fixture
 async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
-    desk = await AnswersHarness(tmp_path, model).load(context=200_000)
-    plan = desk.leader.plan
+    harness = await AnswersHarness(tmp_path, model).load(context=200_000)
+    plan = harness.leader.plan
     assert plan
-    desk.bus.publish(PlanProposed(plan=plan))
-    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    two = Two(desk)
+    harness.bus.publish(PlanProposed(plan=plan))
+    harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    two = Two(harness)
     yield two
-    await desk.ends_all()
+    await harness.ends_all()
     await two.tasks.stop()
 
 
@@ -118,20 +118,20 @@ def asking(text: str = "hello") -> ChatRequest:
 async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_of_it_is_kept(two: Two) -> None:
     long = "\x1b[2J höp\u2028" * 6000
     following = asyncio.create_task(two.all_of(asking(long)))
-    await until(lambda: bool(two.desk.asked))
+    await until(lambda: bool(two.harness.asked))
     assert len([message for message in two.there.sent if isinstance(message, RelayRequest)]) > 1
-    (asked,) = two.desk.asked
-    (running,) = two.desk.answers._running.values()
+    (asked,) = two.harness.asked
+    (running,) = two.harness.answers._running.values()
     assert (running.record.messages[0].content, running.record.keep, running.client) == (long, False, "mbp")
-    two.desk.writes(asked, [5, 6])
-    two.desk.ends(asked)
+    two.harness.writes(asked, [5, 6])
+    two.harness.ends(asked)
     accepted, *said, done = await following
     assert accepted == RequestAccepted(request_id="", prompt_tokens=len(asked.tokens))
-    assert [each for each in said if isinstance(each, TokenEvent)] == two.desk.told(asked)
+    assert [each for each in said if isinstance(each, TokenEvent)] == two.harness.told(asked)
     text = "".join(each.text for each in said if isinstance(each, TextPart))
-    assert (text, done) == (await two.desk.shown(asked), await two.desk.done(asked))
-    assert await two.leader.count(asking()) == await two.desk.answers.count(asking())
-    assert await two.leader.text_of([5, 6]) == await two.desk.answers.text_of([5, 6])
+    assert (text, done) == (await two.harness.shown(asked), await two.harness.done(asked))
+    assert await two.leader.count(asking()) == await two.harness.answers.count(asking())
+    assert await two.leader.text_of([5, 6]) == await two.harness.answers.text_of([5, 6])
     assert not two.relay._asked
     assert not [message for message in two.there.sent if isinstance(message, RelayStop)], "nothing was to be ended"
 
@@ -139,18 +139,18 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
 @pytest.mark.parametrize("end", ["client", "link", "line"])
 async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str) -> None:
     following = [asyncio.create_task(two.all_of(asking())) for _ in range(ROWS + 1)]
-    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.queue) == 1)
+    await until(lambda: len(two.harness.asked) == ROWS and len(two.answering.queue) == 1)
     if end == "link":
         two.server.gone(MEMBER)
     else:
         following[0 if end == "client" else ROWS].cancel()
     await until(lambda: len(two.answering.queue) == 0)
     ended = {"client": 1, "link": ROWS, "line": 0}[end]
-    await until(lambda: len(two.desk.cancelled) == ended)
-    assert len(two.desk.asked) == ROWS + (end == "client"), "who waited has his turn"
+    await until(lambda: len(two.harness.cancelled) == ended)
+    assert len(two.harness.asked) == ROWS + (end == "client"), "who waited has his turn"
     for task in following:
         task.cancel()
-    await until(lambda: not two.desk.answers.under_way)
+    await until(lambda: not two.harness.answers.under_way)
 
 
 async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_they_are(two: Two) -> None:
@@ -163,8 +163,8 @@ async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_the
     assert isinstance(await two.refused(), NotLoaded)
     two.there.is_up = True
     failing = asyncio.create_task(two.refused())
-    await until(lambda: len(two.desk.asked) == 2)
-    two.desk.ends(two.desk.asked[1], "error", LOST)
+    await until(lambda: len(two.harness.asked) == 2)
+    two.harness.ends(two.harness.asked[1], "error", LOST)
     assert (await failing).problem == LOST
     evil = encoded(NotAnswered(problem=LOST)).replace(b"on fire", b"\x1b[2J...")
     assert "\x1b" not in str(relayed_from(evil))
@@ -174,7 +174,7 @@ async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_the
 async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 1)
     first = asyncio.create_task(two.all_of(asking()))
-    await until(lambda: bool(two.desk.asked))
+    await until(lambda: bool(two.harness.asked))
     assert isinstance(await two.refused(), Busy)
     monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 9)
     monkeypatch.setattr(relay_server, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
@@ -196,7 +196,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
 @pytest.mark.promise("P29")
 async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     following = asyncio.create_task(two.refused())
-    await until(lambda: bool(two.desk.asked))
+    await until(lambda: bool(two.harness.asked))
     monkeypatch.setattr(relayed_answers, "MAX_ANSWER_BYTES", 4 * relayed_answers.PIECE_COST)
     (asked,) = two.relay._asked.values()
     (number,) = (number for _, number in two.relay._asked)
@@ -205,7 +205,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest
         two.relay.handle_message(HEAD, piece)
     assert asked._replies.qsize() == 1
     assert isinstance(await following, ProtocolError)
-    await until(lambda: len(two.desk.cancelled) == 1)
+    await until(lambda: len(two.harness.cancelled) == 1)
     two.relay.handle_message(HEAD, piece)
     monkeypatch.setattr(relayed_answers, "MOST_ASKED", 9)
     assert isinstance(await two.refused(), UsageError)
@@ -222,20 +222,20 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
     two.there.other = two.serves(is_on=False)
     assert "takes no relayed requests" in str(await two.refused())
     two.there.other = two.server
-    two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
+    two.harness.bus.publish(TrustChanged(level="seen", weakest="mini"))
     assert isinstance(await two.refused(), NotPaired)
     with pytest.raises(NotPaired):
         await two.leader.count(asking())
-    two.desk.bus.publish(TrustChanged(level="paired"))
-    assert two.desk.leader.plan
-    two.desk.bus.publish(PlanUnloaded(plan_gen=two.desk.leader.plan.plan_gen))
+    two.harness.bus.publish(TrustChanged(level="paired"))
+    assert two.harness.leader.plan
+    two.harness.bus.publish(PlanUnloaded(plan_gen=two.harness.leader.plan.plan_gen))
     assert "does not lead any more" in str(await two.refused())
-    two.relay.check_trust = two.desk.answers.opening.check_trust
-    two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
+    two.relay.check_trust = two.harness.answers.opening.check_trust
+    two.harness.bus.publish(TrustChanged(level="seen", weakest="mini"))
     sent = len(two.there.sent)
     assert isinstance(await two.refused(), NotPaired)
     assert len(two.there.sent) == sent, "not a word has left this Mac"
-    assert not two.desk.asked
+    assert not two.harness.asked
 
 
 def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:

@@ -1,4 +1,4 @@
-"""Requests of other programs run in the order in which they came, as many as there are rows; the queue has an end."""
+"""Requests of programs run in order of arrival, up to the number of rows; the queue is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 
 class Crowd:
-    """Requests by name; one that runs does so until it is let go."""
+    """Requests by name; a running one runs until it is released."""
 
     def __init__(self, line: RequestQueue) -> None:
         self.line, self.running = line, list[str]()
@@ -64,7 +64,7 @@ async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes
     await crowd.come("more", model="large")
     await crowd.go("one")
     await until(lambda: crowd.running == ["other"])
-    rows = 4  # of the other model; but first it is loaded
+    rows = 4  # for the other model, which is loaded first
     crowd.line.look()
     await asyncio.sleep(0)
     assert crowd.running == ["other"], "the next one wants the old model"

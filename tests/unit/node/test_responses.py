@@ -1,4 +1,4 @@
-"""Responses: what is asked, as messages of ours, what is told of an answer, and what is kept of it."""
+"""Responses: the request as our messages, the events of an answer, and the stored reply."""
 
 from __future__ import annotations
 

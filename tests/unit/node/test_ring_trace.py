@@ -1,4 +1,4 @@
-"""Who is told what a stage does, and how another Mac's clock is read."""
+"""Traces of a stage reach the Macs that asked, and another Mac's clock is converted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_clock_is_as_far_ahead_as_is_said_give_or_take_the_error(
 
 
 class Member:
-    """A Mac whose stage is in a plan that mac 0 leads; links, worker and leader are played."""
+    """A Mac with a stage in a plan that mac 0 leads; links, worker and leader are simulated."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, NodeMessage]] = []
@@ -45,7 +45,7 @@ class Member:
         self.tracing = Tracing(self.node, edges, edges, self.worker, edges)
 
     def send(self, *said: Any) -> Any:
-        """To the worker at once; to another Mac to be waited for."""
+        """Send at once to the worker; a message to another Mac must be awaited."""
         if len(said) == 1:
             self.commands.append(cast(Command, said[0]))
             return None
@@ -61,7 +61,8 @@ async def test_only_the_head_is_told_what_a_stage_does() -> None:
     await member.tracing.handle_message(mac_id(2), PeerTraceRequest(number=5, is_on=True))
     await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=7, is_on=True))
     await until(lambda: bool(member.commands))
-    await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=8, is_on=True))  # while the worker is asked
+    # while the worker's reply is awaited
+    await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=8, is_on=True))
     assert member.commands == [TracePhases(is_on=True)]
     member.node.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     await until(lambda: bool(member.sent))

@@ -1,4 +1,4 @@
-"""What a node does about saved conversations, with a worker that is played: one at a time, and no end is missed."""
+"""A node's saved conversations, with a simulated worker: one at a time, and every end is noticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID = (Message(role="user", content="hello"), Message(role="assistant", content
 
 
 class Line(Pipe):
-    """What the worker is told of sessions."""
+    """Keeps the worker's commands about sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class Line(Pipe):
 
 
 class Keeper:
-    """The sessions of a desk."""
+    """The sessions of a node."""
 
-    def __init__(self, desk: AnswersHarness) -> None:
-        self.desk, self.folder, self.line = desk, desk.node.home.sessions, Line()
-        self.secret = desk.node.identity.secret("session")
-        self.sessions = SavedSessions(desk.node, desk.leader, self.line, desk.answers)  # type: ignore[arg-type]
+    def __init__(self, harness: AnswersHarness) -> None:
+        self.harness, self.folder, self.line = harness, harness.node.home.sessions, Line()
+        self.secret = harness.node.identity.secret("session")
+        self.sessions = SavedSessions(harness.node, harness.leader, self.line, harness.answers)  # type: ignore[arg-type]
 
     async def saving(self) -> asyncio.Task[SavedSession]:
         return await self._begun(asyncio.create_task(self.sessions.save(TRIP)))
@@ -49,13 +49,13 @@ class Keeper:
         return await self._begun(asyncio.create_task(self.sessions.load(TRIP)))
 
     async def _begun(self, command: asyncio.Task[SavedSession]) -> asyncio.Task[SavedSession]:
-        """Once the worker was told."""
+        """Wait until the worker has the command."""
         await asyncio.wait_for(self.line.rings.wait(), 5)
         self.line.rings.clear()
         return command
 
     def write(self) -> None:
-        """What a worker writes, in no layers."""
+        """Write a session file as a worker does, without layers."""
         session = SessionFile(
             model="tiny",
             fingerprint="f",
@@ -77,12 +77,12 @@ async def keeper(tmp_path: Path, model: Path) -> Keeper:
 
 
 async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:
-    desk = keeper.desk
+    harness = keeper.harness
     with pytest.raises(NotLoaded, match="There is no conversation to save yet"):
         await keeper.sessions.save(TRIP)
-    request = await desk.ask("hello")
-    desk.writes(request, [65, 66])
-    desk.ends(request)
+    request = await harness.ask("hello")
+    harness.writes(request, [65, 66])
+    harness.ends(request)
     save = await keeper.saving()
     (order,) = keeper.line.sent
     assert isinstance(order, SaveSession)
@@ -101,7 +101,7 @@ async def test_what_is_loaded_can_be_saved_again(keeper: Keeper) -> None:
     load = await keeper.loading()
     keeper.sessions.handle_report(SessionLoaded())
     assert (await load).messages == SAID
-    said = keeper.desk.answers.conversation
+    said = keeper.harness.answers.conversation
     assert said
     assert (said.tokens, said.messages) == ([1, 2, 3], SAID)
 
@@ -119,7 +119,7 @@ async def test_one_at_a_time_and_every_end_is_told(keeper: Keeper) -> None:
     keeper.sessions.handle_report(SessionLoaded())
     with pytest.raises(LinkLost, match="The plan is gone"):
         await load
-    assert keeper.desk.answers.conversation is None
+    assert keeper.harness.answers.conversation is None
 
 
 async def test_only_what_is_under_way_is_stopped(keeper: Keeper) -> None:
@@ -136,11 +136,11 @@ async def test_only_what_is_under_way_is_stopped(keeper: Keeper) -> None:
 
 async def test_nothing_goes_to_macs_that_are_not_trusted_or_not_ready(keeper: Keeper) -> None:
     keeper.write()
-    keeper.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
+    keeper.harness.bus.publish(TrustChanged(level="seen", weakest="mini"))
     with pytest.raises(NotPaired, match="mini is seen"):
         await keeper.sessions.load(TRIP)
-    keeper.desk.bus.publish(TrustChanged(level="paired"))
-    keeper.desk.leader._lifecycle = None
+    keeper.harness.bus.publish(TrustChanged(level="paired"))
+    keeper.harness.leader._lifecycle = None
     with pytest.raises(NotLoaded):
         await keeper.sessions.load(TRIP)
     assert not keeper.line.sent

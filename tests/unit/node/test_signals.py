@@ -1,4 +1,4 @@
-"""Signals go to those who asked for that kind, in the order in which they asked."""
+"""Signals reach the subscribers of their kind, in order of subscription."""
 
 from __future__ import annotations
 

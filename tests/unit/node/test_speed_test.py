@@ -1,4 +1,4 @@
-"""Speed tests of links: how many messages are under way, what is measured, who may ask, and how much is sent."""
+"""Speed tests of links: messages in flight, the measured figures, permission, and the amount sent."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FOUND = SpeedResult(
 )
 
 
-# ---- the words and the window
+# ---- messages and the window
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_what_comes_back_is_counted_and_no_more_is_under_way_than_the_wind
             nonlocal under_way
             under_way -= 1
             measuring.handle_reply(probe.number)
-            measuring.handle_reply(probe.number)  # again: it is nothing
+            measuring.handle_reply(probe.number)  # the second reply has no effect
 
         asyncio.get_running_loop().call_later(0.001, back)
         return True
@@ -177,7 +177,7 @@ async def test_a_slow_link_is_judged_by_what_came_back_in_time() -> None:
 
 
 class Macs:
-    """Nodes of which each is linked with the others, without sockets. `cut` has pairs that are not linked."""
+    """Linked nodes without sockets. `cut` has pairs that are not linked."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[tuple[str, str, NodeMessage]] = []
@@ -206,13 +206,13 @@ class Macs:
 
 
 def no_paths(line: Any) -> Paths:
-    """Of Macs of which nobody has told an address."""
+    """Paths without known addresses."""
     nobody, networks = AddressBook(AdvertisedMacs(lambda _: True)), Networks("127.0.0.1", Signals())
     return Paths(cast(Any, None), cast(Any, None), line, networks, nobody)
 
 
 class Line:
-    """What a Speed needs of a mesh; what is sent goes over the wire's own words."""
+    """The part of a mesh that a speed test needs; messages are encoded and decoded as on the wire."""
 
     contacts: Mapping[str, LinkedMac] = {}
 

@@ -1,4 +1,4 @@
-"""A model is examined once; what was found is remembered, and never trusted blindly."""
+"""A model is examined once; the result is stored, and checked before use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_what_was_found_outlives_the_model_and_the_node(entry: ModelEntry,
     (file,) = (tmp_path / "home" / "split-profiles").iterdir()
     assert entry.fingerprint in file.name
     assert [p.stat().st_mode & 0o777 for p in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
-    shutil.rmtree(entry.path)  # whoever asks a child now, fails
+    shutil.rmtree(entry.path)  # a new child would fail now
     assert await first.of(entry) == found
     assert await SplitProfiles(tmp_path / "home" / "split-profiles").of(entry) == found
 

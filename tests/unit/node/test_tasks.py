@@ -1,4 +1,4 @@
-"""No background task of a node ends unseen: each is made to fail in a real node, and the node does what it says."""
+"""No background task of a node ends unseen: each is made to fail in a real node, and the node reacts as documented."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "The check of stages": (PlanLeader, "_check_loading", look_at_stages),
     "The check of the proof": (PlanLeader, "_check_proved", prove),
 }
-MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or hold all others
+MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all other tasks
     "base/tasks.py",
     "pairing/pairing_session.py",
     "peers/speed_test.py",
@@ -179,13 +179,13 @@ MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or 
 
 
 async def no_worker(supervisor: Supervisor) -> int:
-    while supervisor._wanted:  # noqa: ASYNC110 - nobody tells
+    while supervisor._wanted:  # noqa: ASYNC110 - no event tells it
         await asyncio.sleep(0.01)
     return 0
 
 
 def node_in(folder: Path, *, multicast: bool = False) -> Node:
-    """A real node without a worker, which looks for another Mac where none is."""
+    """A real node without a worker, which looks for another Mac in vain."""
     home, somewhere = paired_home(folder, 0), Place(HOST, 1)
     return Node(
         NodeConfig(
@@ -204,7 +204,7 @@ def node_in(folder: Path, *, multicast: bool = False) -> Node:
 
 @asynccontextmanager
 async def running(folder: Path, *, multicast: bool = False) -> AsyncIterator[tuple[Watch, asyncio.Task[object]]]:
-    """Such a node, and who watches it."""
+    """Such a node, and a Watch of it."""
     node = node_in(folder, multicast=multicast)
     run: asyncio.Task[object] = asyncio.create_task(node.run())
     try:
@@ -226,7 +226,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, *, times: int) -> None:
-    """It fails so often, and works then."""
+    """Make the method fail `times` times, then work."""
     works: Callable[..., Awaitable[object]] = getattr(kind, method)
     left = times
 
@@ -330,7 +330,7 @@ async def test_work_that_ends_by_itself_says_where_it_failed_and_what_is_meant_t
     defects: list[str] = []
     await tasks.spawn("A load", failing(KeyError(TYPED)), lambda: defects.append("unexpected"))
     await tasks.spawn("A load", failing(NotLoaded("No model is loaded.")), lambda: defects.append("expected"))
-    tasks.spawn("A load", failing(KeyError(TYPED)))  # it has not begun when all is over
+    tasks.spawn("A load", failing(KeyError(TYPED)))  # it has not begun at the end
     await tasks.stop()
     defect, problem = [line.text for line in bus.now.logs]
     assert re.fullmatch(f"A load failed by a defect: {PLACE}", defect)
@@ -342,7 +342,7 @@ async def test_work_that_ends_by_itself_says_where_it_failed_and_what_is_meant_t
 
 async def test_a_loop_that_runs_again_keeps_nothing_of_the_run_that_failed(tmp_path: Path) -> None:
     class Held:
-        """What the loop has in hand."""
+        """An object that the loop holds."""
 
     held: list[ref[Held]] = []
     again = asyncio.Event()
@@ -441,7 +441,7 @@ def test_a_node_without_defects_says_nothing_of_them() -> None:
 
 
 def test_every_task_and_thread_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
-    """Whoever adds a loop adds it to the tables above."""
+    """A new loop needs an entry in the tables above."""
     folder, loops = Path(core.node.__file__).parent, dict[str, set[str]]()
     for path in folder.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):

@@ -1,4 +1,4 @@
-"""What the node learns of its own answers and loads: only from those that say something, and over restarts."""
+"""The node learns from its own answers and loads: only from meaningful ones, and over restarts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CHUNK_S, OWN_S, TRIP_S, FRAME = 0.5, 0.001, 0.004, 64
 
 
 def sums(tokens: int, chunks: int) -> list[HopSample]:
-    """What a ring tells after so many steps of one answer behind so many chunks of its prompt."""
+    """The ring's sums after `tokens` steps of one answer and `chunks` chunks of its prompt."""
     frames = tokens + chunks
     return [
         HopSample(
@@ -74,7 +74,7 @@ def sums(tokens: int, chunks: int) -> list[HopSample]:
 
 
 def answer(name: str = "r", tokens: int = 20, token_s: float = 0.05) -> Iterator[AnyEvent]:
-    """100 tokens of a prompt as one chunk, and an answer; figures come behind the chunk and at the end."""
+    """Events of an answer after 100 prompt tokens in one chunk; samples come after the chunk and at the end."""
     yield RequestStarted(request_id=name, prompt_tokens=101)
     yield Progress(task="prefill", request_id=name, done=100, total=101, unit="tokens")
     yield from sums(0, 1)
@@ -107,14 +107,14 @@ def test_an_answer_tells_of_every_stage_of_every_hop_and_of_the_head(tmp_path: P
         assert prompt(curves, mac) == pytest.approx([READS[mac] * 100, CHUNK_S])
     there, back = (curves[curve_name("hop", *hop)] for hop in ((A, B), (B, A)))
     assert [point.amount for point in there] == pytest.approx([FRAME, 100 * FRAME])
-    assert [point.amount for point in back] == [FRAME]  # of a chunk nothing comes back but that it is read
+    assert [point.amount for point in back] == [FRAME]  # a chunk returns only the word that it is read
     assert [point.seconds for point in (*there, *back)] == pytest.approx(3 * [OWN_S + TRIP_S / 2])
     rest_s = 0.05 - sum(COMPUTE_S.values()) - 2 * (OWN_S + TRIP_S / 2)
     assert only(curves, "lead", A) == pytest.approx([1, rest_s])
 
 
 def test_all_that_was_learned_of_a_token_adds_up_to_the_time_that_it_took(tmp_path: Path) -> None:
-    """Half a round trip is more than was left here: the hops took less."""
+    """The rest is less than half a round trip: the hops took less."""
     curves = heard(loaded(tmp_path / "p"), *answer(token_s=0.043))
     names = [curve_name("token", A), curve_name("token", B), curve_name("lead", A)]
     hops = [curves[curve_name("hop", *hop)][0].seconds for hop in ((A, B), (B, A))]
@@ -123,7 +123,7 @@ def test_all_that_was_learned_of_a_token_adds_up_to_the_time_that_it_took(tmp_pa
 
 
 def slow(name: str, factor: float = 10.0) -> Iterator[AnyEvent]:
-    """As `answer`, but all that is computed takes longer."""
+    """Like `answer`, but with longer compute times."""
     for event in answer(name, token_s=0.05 * factor):
         if isinstance(event, HopSample):
             yield msgspec.structs.replace(event, compute_s=event.compute_s * factor)
@@ -150,7 +150,7 @@ def test_an_answer_that_something_else_held_up_teaches_nothing_and_one_more_like
 
 
 def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp_path: Path) -> None:
-    """Answers of a plan that is cut elsewhere say what the Macs take, and nothing of this one as a whole."""
+    """Answers of a plan with other cuts give the Macs' figures, and nothing for this plan as a whole."""
     paces = loaded(tmp_path / "p")
     heard(paces, *answer("the very first"), *answer())
     first, second = RING.stages
@@ -199,7 +199,7 @@ def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
 
 
 def assert_kept(found: Curves, curves: Curves) -> None:
-    """As far as a file keeps figures."""
+    """Check that both are equal, within the precision of a file."""
     assert found.keys() == curves.keys()
     for name, points in curves.items():
         kept = [figure for point in found[name] for figure in (point.amount, point.seconds, *point.times)]
@@ -207,7 +207,7 @@ def assert_kept(found: Curves, curves: Curves) -> None:
 
 
 def only(curves: Curves, *name: str, at: int | None = None) -> list[float]:
-    """The one point of the curve of that kind and those Macs, or of several the one `at` that place."""
+    """The only point of that kind and those Macs' curve, or the one `at` that place."""
     curve = curves[" ".join(name)]
     (point,) = curve if at is None else curve[at : at + 1]
     return [point.amount, point.seconds]
@@ -251,7 +251,7 @@ def test_a_prompt_that_takes_so_long_that_it_is_asked_about_is_learned_like_any_
 
 
 def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path: Path) -> None:
-    """It computes when the work is back, behind the figures that it told with the chunk."""
+    """It computes when the work is back, after the samples it sent with the chunk."""
     first, last = ((stage.start, stage.stop) for stage in RING.stages)
     stages = tuple(
         msgspec.structs.replace(stage, start=start, stop=stop)
@@ -290,7 +290,7 @@ def test_a_prompt_that_a_mac_beside_the_ring_read_tells_of_that_mac_alone(tmp_pa
     assert isinstance(done, RequestDone)
     curves = heard(loaded(tmp_path / "p", beside), *events, msgspec.structs.replace(done, beside_tokens=100))
     assert only(curves, "prompt", mac_id(2)) == pytest.approx([sum(READS.values()) * 50, (1.0 - 0.05) / 2])
-    assert [only(curves, "prompt", mac)[0] for mac in (A, B)] == [READS[A], READS[B]]  # of steps alone
+    assert [only(curves, "prompt", mac)[0] for mac in (A, B)] == [READS[A], READS[B]]  # from steps alone
 
 
 def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_
     write_curves(path, curves)
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert_kept(read_curves(path), curves)
-    path.write_bytes(b'{"token a": [[7, 2], [0, 1]], "token b": [[7, 2], [7, 3]]}')  # and as it was without other times
+    path.write_bytes(b'{"token a": [[7, 2], [0, 1]], "token b": [[7, 2], [7, 3]]}')  # and unchanged without other times
     assert read_curves(path) == {"token a": (Point(7, 2, (2,)),), "token b": (Point(7, 3, (3,)),)}
     for damaged in (
         b"",

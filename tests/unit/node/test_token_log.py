@@ -93,7 +93,7 @@ def test_a_flipped_byte_never_changes_a_token(path: Path) -> None:
             asked, tokens = read_token_log(path, SECRET)[:2]
         except SealError:
             continue
-        # a length that grew reads as a cut: the rest is missing, nothing is false
+        # a larger length reads as a cut: the rest is missing, nothing is false
         assert asked == answer_record()
         assert tokens == TOKENS[: len(tokens)] != TOKENS
 
@@ -144,7 +144,7 @@ def test_the_bytes_are_those_of_the_format(path: Path) -> None:
 
 
 def test_forgetting_deletes_the_log_and_its_key(tmp_path: Path) -> None:
-    """A hard link stands for what a disk keeps of a deleted file."""
+    """A hard link represents the copy that a disk keeps of a deleted file."""
     log = TokenLog(tmp_path / "tokens", SECRET, answer_record())
     log.append(1)
     os.link(log.path, tmp_path / "kept by the disk")

@@ -1,4 +1,4 @@
-"""Trust on one node: who is judged how and why, what a person typed, what a message of another Mac may do."""
+"""Trust on one node: levels of Macs with their reasons, commands of a person, and messages of other Macs."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from tests.support.contexts import context_of
 from tests.support.dialler import ME as ME_AT
 from tests.support.dialler import OTHER as OTHER_AT
 from tests.support.dialler import PEER as PEER_AT
-from tests.support.dialler import another_cluster, at_desk, home_of
+from tests.support.dialler import another_cluster, dialling_node, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
-from tests.support.meshes import MeshDesk
+from tests.support.meshes import MeshHarness
 from tests.support.node_messages import from_frame
 from tests.support.plans import held, mac_id, plan_of
 from tests.support.tokenizers import read_here
@@ -69,7 +69,7 @@ ROSTERS = chain(3)
 
 
 class PairedNode:
-    """A Mac's judgement, with what it found out in the tests' hands."""
+    """A Mac's assessment, with its inputs set by the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.store = RosterStore(folder / "rosters")
@@ -88,13 +88,13 @@ class PairedNode:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> PairedNode:
+def harness(tmp_path: Path) -> PairedNode:
     return PairedNode(tmp_path)
 
 
 @pytest.fixture
-def paired(desk: PairedNode) -> PairedNode:
-    return desk.adopt(*ROSTERS)
+def paired(harness: PairedNode) -> PairedNode:
+    return harness.adopt(*ROSTERS)
 
 
 def plan(*macs: str, notes: tuple[str, ...] = ()) -> Plan:
@@ -106,19 +106,19 @@ def plan(*macs: str, notes: tuple[str, ...] = ()) -> Plan:
 # ---- levels and their reasons
 
 
-def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: PairedNode) -> None:
-    assert desk.assessment.of(ME) == Verdict("paired")
-    assert desk.assessment.of(PEER).level == "unpaired"
-    assert desk.assessment.fault(plan(ME)) is None
-    fault = desk.assessment.fault(plan(ME, PEER))
+def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(harness: PairedNode) -> None:
+    assert harness.assessment.of(ME) == Verdict("paired")
+    assert harness.assessment.of(PEER).level == "unpaired"
+    assert harness.assessment.fault(plan(ME)) is None
+    fault = harness.assessment.fault(plan(ME, PEER))
     assert fault
     assert (fault.device_id, type(fault.error)) == (PEER, NotPaired)
 
 
 def test_a_stranger_that_was_met_before_is_seen_and_no_more(tmp_path: Path) -> None:
-    desk = PairedNode(tmp_path).adopt(*ROSTERS)
-    desk.seen.note(mac(3).device_id, 1.0)
-    desk.seen.save()
+    harness = PairedNode(tmp_path).adopt(*ROSTERS)
+    harness.seen.note(mac(3).device_id, 1.0)
+    harness.seen.save()
     again = PairedNode(tmp_path)
     assert again.assessment.of(STRANGER) == Verdict("seen", f"{STRANGER[:8]} is not paired.")
     assert again.assessment.fault(plan(ME, STRANGER))
@@ -245,17 +245,17 @@ def test_a_wrong_key_is_told_from_a_failed_handshake(ca: bool) -> None:
     assert issubclass(WrongKey, HandshakeError)
 
 
-# ---- what is shown of a Mac that is not linked
+# ---- display of a Mac that is not linked
 
 
 def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_blocked(
     tmp_path: Path, paired: PairedNode
 ) -> None:
-    """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
-    desk = MeshDesk(tmp_path, 0, paired.store)
-    sightings, bus = desk.sightings, desk.bus
-    node = replace(desk.node, store=paired.store, assessment=paired.assessment, seen=paired.seen)
-    peers = PeerTable(node, desk.own, desk.worker, sightings, desk.book, desk.mesh)
+    """T3: a rogue that uses a member's name and id on the Wi-Fi gains nothing."""
+    harness = MeshHarness(tmp_path, 0, paired.store)
+    sightings, bus = harness.sightings, harness.bus
+    node = replace(harness.node, store=paired.store, assessment=paired.assessment, seen=paired.seen)
+    peers = PeerTable(node, harness.own, harness.worker, sightings, harness.book, harness.mesh)
     for device_id in (PEER, THIRD):
         sightings.saw(device_id, "claimed", (Place(HOST, 1),))
         peers.refresh(device_id)
@@ -269,27 +269,27 @@ def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_b
 
 
 async def test_another_key_at_a_members_place_is_told_until_the_right_one_answers(tmp_path: Path) -> None:
-    async with at_desk(tmp_path) as desk, home_of(PEER_AT) as (right, _):
-        desk.pair()
+    async with dialling_node(tmp_path) as harness, home_of(PEER_AT) as (right, _):
+        harness.pair()
         async with home_of(OTHER_AT, another_cluster) as (wrong, _):
-            desk.sightings.saw(mac(PEER_AT).text_id, "studio", (wrong,))
-            desk.dialling.reach(mac(PEER_AT).text_id)
-            await until(lambda: bool(desk.faults.wrong_key.get(mac(PEER_AT).text_id)))
-            assert str(wrong) in desk.faults.wrong_key[mac(PEER_AT).text_id]
-        desk.book.by_hand(mac(PEER_AT).text_id, right)
-        await until(lambda: mac(PEER_AT).text_id in desk.links)
-        assert mac(PEER_AT).text_id not in desk.faults.wrong_key
+            harness.sightings.saw(mac(PEER_AT).text_id, "studio", (wrong,))
+            harness.dialling.reach(mac(PEER_AT).text_id)
+            await until(lambda: bool(harness.faults.wrong_key.get(mac(PEER_AT).text_id)))
+            assert str(wrong) in harness.faults.wrong_key[mac(PEER_AT).text_id]
+        harness.book.by_hand(mac(PEER_AT).text_id, right)
+        await until(lambda: mac(PEER_AT).text_id in harness.links)
+        assert mac(PEER_AT).text_id not in harness.faults.wrong_key
 
 
 async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
-    async with at_desk(tmp_path) as desk, home_of(PEER_AT) as (place, server):
+    async with dialling_node(tmp_path) as harness, home_of(PEER_AT) as (place, server):
         rosters = chain(4)
         admin = next(n for n in range(4) if n not in (ME_AT, PEER_AT)) if ME_AT == 0 else 0
         second = promote(rosters[-1], mac(0), mac(admin).device_id) if admin else rosters[-1]
         gone = revoke(second, mac(admin), mac(ME_AT).device_id)
-        desk.store.adopt(bundle((*rosters, *((second,) if admin else ()), gone)))
-        desk.book.by_hand(mac(PEER_AT).text_id, place)
-        desk.dialling.roster_changed()
+        harness.store.adopt(bundle((*rosters, *((second,) if admin else ()), gone)))
+        harness.book.by_hand(mac(PEER_AT).text_id, place)
+        harness.dialling.roster_changed()
         await asyncio.sleep(0)
         assert not [t for t in asyncio.all_tasks() if t.get_name() == "Dialling"]
         assert server.admission.counts["accepted"] == 0
@@ -331,17 +331,17 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
         async def is_compared(self, directory: Path) -> bool:
             return True
 
-    desk, taken, told = MeshDesk(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
+    harness, taken, told = MeshHarness(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
     member = Member.__new__(Member)
     files = Files.__new__(Files)
-    leading = Leading(desk.node, desk.mesh, member, files, desk.worker)
-    peers = PeerTable(desk.node, desk.own, desk.worker, desk.sightings, desk.book, desk.mesh)
-    enforcement = RosterEnforcement(desk.node, desk.book, desk.mesh, peers, desk.worker)
-    desk.signals.on(PlanDistrusted, told.append)
+    leading = Leading(harness.node, harness.mesh, member, files, harness.worker)
+    peers = PeerTable(harness.node, harness.own, harness.worker, harness.sightings, harness.book, harness.mesh)
+    enforcement = RosterEnforcement(harness.node, harness.book, harness.mesh, peers, harness.worker)
+    harness.signals.on(PlanDistrusted, told.append)
     loading = asyncio.create_task(leading.load(plan(ME, PEER), tmp_path))
     async with asyncio.timeout(60):
         await taken.wait()
-    assert desk.worker.plan is None
+    assert harness.worker.plan is None
     enforcement.enforce()
     assert told == []
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
@@ -368,7 +368,7 @@ def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
 
 
 def mesh_of(folder: Path, store: RosterStore) -> Mesh:
-    return MeshDesk(folder, 0, store).mesh
+    return MeshHarness(folder, 0, store).mesh
 
 
 @pytest.fixture
@@ -382,7 +382,7 @@ async def mesh(tmp_path: Path, paired: PairedNode) -> AsyncIterator[Mesh]:
 
 @asynccontextmanager
 async def link_to(mesh: Mesh, known: Cluster) -> AsyncIterator[ControlLink]:
-    """A link of mac 1 with this Mac, whose handshake began when the roster was that of `known`."""
+    """A link of mac 1 with this Mac, whose handshake began under the roster `known`."""
     links: list[ControlLink] = []
 
     async def take(link: ControlLink) -> None:
@@ -433,7 +433,7 @@ def test_the_request_for_a_new_key_survives_the_limit_of_a_messages_texts() -> N
     assert b"".join(message.request) == request
 
 
-# ---- what a person types and reads
+# ---- names that a person types and reads
 
 MACS = [("abcdefgh", "studio"), ("abcdzzzz", "mini"), ("wxyzabcd", "Mini 2"), ("miniaaaa", "air")]
 
@@ -454,7 +454,7 @@ def test_a_mac_is_named_by_its_name_or_by_the_beginning_of_its_id(typed: str, me
 
 @pytest.mark.parametrize("typed", ["", "abc", "mini", "abcd", "nobody", "stud", "\x1b[2J"])
 def test_a_name_that_is_none_or_several_is_refused_with_the_names(typed: str) -> None:
-    """A Mac that calls itself like the beginning of another's id is not revoked in its place."""
+    """A Mac whose name is the start of another's id is not revoked instead of it."""
     with pytest.raises(UsageError) as refused:
         pick(typed, MACS)
     assert "(abcdzzzz)" in refused.value.fix
@@ -514,7 +514,7 @@ def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
             commands._side(typed, fork)
 
 
-# ---- what is kept of answers
+# ---- stored answers
 
 
 def log_of(folder: Path, number: int, *macs: str) -> Path:

@@ -1,4 +1,4 @@
-"""A shape as people type it, key by key: what can't be used is told, whatever stands there."""
+"""Schemas as people type them, key by key: every unusable one gets a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said about the app without a node: imports, bindings, themes."""
+"""The app without a node: imports, bindings, themes."""
 
 from __future__ import annotations
 

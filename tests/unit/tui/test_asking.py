@@ -1,4 +1,4 @@
-"""What a person is asked at a terminal without a screen."""
+"""Questions to a person at a terminal without a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of rows, lanes and the queue, without a node."""
+"""Texts about rows, lanes and the queue, without a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds on every screen: why a key does nothing, sizes, quitting, a crash, the help, the logs."""
+"""Rules of every screen: reasons for dead keys, sizes, quitting, a crash, the help, the logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LINES = tuple(
 
 
 class Started(OwnNode):
-    """A node that this program has started, without its process."""
+    """A node started by this program, without its process."""
 
     is_running = True
 
@@ -260,7 +260,7 @@ async def test_a_defect_in_what_takes_the_events_ends_the_app_and_leaves_its_pla
 
 
 class Asked(StillNode):
-    """A node that remembers the addresses to pair at."""
+    """A node that keeps the addresses to pair at."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -298,7 +298,7 @@ async def test_how_an_earlier_pairing_ended_is_not_shown_of_the_one_that_just_be
         await sees(pilot, "another Mac: show this Mac's address")
         await pilot.press("end", "enter")
         await sees(pilot, "◌ waiting")
-        # a second passes before the node has said that it began
+        # a second passes before the node reports the start
         dialog = app.screen
         assert isinstance(dialog, PairingScreen)
         dialog.show(app.state)
@@ -307,7 +307,7 @@ async def test_how_an_earlier_pairing_ended_is_not_shown_of_the_one_that_just_be
 
 
 class Refusing(StillNode):
-    """A node that says what models there are once, and then refuses."""
+    """A node that lists its models once, and then refuses."""
 
     asked = 0
 
@@ -432,7 +432,7 @@ async def test_lines_of_other_macs_come_between_those_that_are_shown(tmp_path: P
             view.show(app.state)
             assert list(view.lines) == [row for line in app.state.logs for row in view.rows(line)]
             assert view.count == len(app.state.logs)
-        for _ in range(2):  # in one row each, and in all that they take
+        for _ in range(2):  # in one row each, and in all that they need
             await pilot.press("w")
             await until(pilot, lambda: view.is_vertical_scroll_end and view.max_scroll_y > 0)
     assert [line.at for line in app.state.logs] == sorted(line.at for line in app.state.logs)

@@ -1,4 +1,4 @@
-"""The split editor's boundaries, the spans that they are written as, and what they would mean."""
+"""The split editor's boundaries: their spans as text, and their effect."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_one_mac_has_nothing_to_move() -> None:
 
 
 class PartlyOnDisks(StillNode):
-    """The same three Macs for any boundaries, of which one has nothing of the model yet."""
+    """The same three Macs for any boundaries; one has nothing of the model yet."""
 
     async def plan(self, request: PlanRequest) -> PlanPreview:
         plan = planned("private", request.layers)
@@ -328,7 +328,7 @@ async def test_the_editor_says_what_is_on_each_disk_while_a_boundary_moves(size:
 
 
 class RankPlanner(StillNode):
-    """Plans ranks, whatever it is asked."""
+    """Plans ranks for every request."""
 
     async def plan(self, request: PlanRequest) -> PlanPreview:
         how = Parallelism(choice="tp", strategy="tp", reason="r")

@@ -1,4 +1,4 @@
-"""The tree of a conversation: what is shown is one path, and whatever is done, nothing that was said is lost."""
+"""The tree of a conversation: the screen shows one path, and no message is ever lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tui.state.turns import Turn
 
 
 def turn(number: int, parent: int, text: str = "x") -> Turn:
-    """Questions have odd depths in these trees, so a question's text begins with q."""
+    """The text of a turn: questions have odd depths in these trees, and begin with q."""
     role = "user" if text.startswith("q") else "assistant"
     return Turn(number=number, parent=parent, role=role, text=Clean(text), at=1.0)  # type: ignore[arg-type]
 

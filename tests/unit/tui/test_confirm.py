@@ -1,4 +1,4 @@
-"""A person keeps a conversation under a name, and takes it up again: the chat then shows its words."""
+"""A person saves a conversation under a name, and resumes it: the chat then shows its messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAID = (Message(role="user", content="hello"), Message(role="assistant", content
 
 
 class Keeper(StillNode):
-    """A node that keeps what it is given."""
+    """A node that keeps saved sessions."""
 
     def __init__(self) -> None:
         super().__init__(Snapshot(plan=PLAN, plan_status="ready"))
@@ -44,7 +44,7 @@ class Keeper(StillNode):
 
 
 class LateKeeper(Keeper):
-    """It tells late what it keeps."""
+    """A node that lists its sessions late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class LateKeeper(Keeper):
 
 
 class SlowKeeper(Keeper):
-    """It takes as long as nobody stops it, and then a while."""
+    """A node that loads until it is stopped, and then for a while."""
 
     def __init__(self) -> None:
         super().__init__()

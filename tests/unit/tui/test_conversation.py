@@ -1,4 +1,4 @@
-"""A conversation of `macluster run`: what the model reads each time, the commands, and what is remembered."""
+"""A conversation of `macluster run`: the messages sent each time, the commands, and the history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tui.cli.typed_lines import Keyboard
 
 
 class Typed:
-    """Lines, after which the person or the pipe is gone. What is `stopped` gets one word."""
+    """Lines of input, then its end. A `stopped` answer gets one word."""
 
     def __init__(self, *lines: str, is_person: bool = True, stopped: str = "") -> None:
         self.is_person, self._lines, self._stopped = is_person, list(lines), stopped
@@ -35,7 +35,7 @@ class Typed:
 
 
 class Echo:
-    """Says back what it was asked; "fail" fails, and "silent" gets no word."""
+    """Answers with the question; "fail" fails, and "silent" gets no word."""
 
     def __init__(self) -> None:
         self.asked: list[ChatRequest] = []

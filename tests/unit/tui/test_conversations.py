@@ -1,4 +1,4 @@
-"""Conversations in the tui without a node: titles, edits, what is kept and exported, the sampling form, saving."""
+"""Conversations in the tui without a node: titles, edits, saved and exported text, the sampling form, saving."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_the_prompt_says_what_an_edit_does() -> None:
 
 
 class Shelf(StillNode):
-    """A node that keeps conversations, or cannot."""
+    """A node that keeps conversations, or fails to."""
 
     def __init__(self) -> None:
         super().__init__(READY)
@@ -463,7 +463,7 @@ async def test_y_takes_one_block_after_the_other(monkeypatch: pytest.MonkeyPatch
 
 
 class Library(Shelf):
-    """A node that gives back what it keeps, the last one first."""
+    """A node that lists its conversations, the newest first."""
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
         self.kept = [one for one in self.kept if one.id != wanted.id]

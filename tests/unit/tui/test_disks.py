@@ -1,4 +1,4 @@
-"""Which disks have a model, what is on its way, and how it is to be loaded, in words."""
+"""Texts about disks with a model, running transfers, and the next load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No number, wherever it is from, ends a screen."""
+"""No number, from any source, crashes a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One hop as figures and as text: phases, spread, what a cable is worth, the chart, and what is kept of longer ago."""
+"""One hop as figures and as text: phases, spread, the gain of a cable, the chart, and older points."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ BESIDE = msgspec.structs.replace(FOUND, answering=True)
 
 
 def sample(source: str, target: str, frames: int, rtt_s: float | None, wait_s: float) -> HopSample:
-    """Each frame: 10 ms computed, 1 ms packed, 2 ms sealed, 3 ms sent, 4 ms opened, and so long waited for."""
+    """Sums of a hop; each frame takes 10 ms to compute, 1 to pack, 2 to seal, 3 to send, 4 to open, and `wait` to
+    arrive.
+    """
     return HopSample(
         source=source,
         target=target,
@@ -74,7 +76,7 @@ def sample(source: str, target: str, frames: int, rtt_s: float | None, wait_s: f
 
 
 def ringed(rtt_s: float | None = 0.0062) -> UiState:
-    """Two Macs of which the way there is slow and the way back is not, after 12 tokens."""
+    """State of two Macs with a slow hop there and a fast one back, after 12 tokens."""
     now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
     for frames in (2, 12):
         now = state.fold(now, sample("A", "B", frames, rtt_s, 0.030), NOW - 12 + frames)

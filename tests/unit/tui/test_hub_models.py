@@ -1,4 +1,4 @@
-"""Where no disk has a model: what the picker and `macluster models` offer."""
+"""The offer of the picker and `macluster models` when no disk has a model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from tui.app import MaclusterApp
 from tui.cli.models import fit_words, known_lines
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
+from tui.state.format import day
 
 MACS = [peer("a", 48), peer("b", 24)]
 SPEEDS = MacSpeeds({each.device_id: "M2 Max" for each in MACS}, lambda *_: None, {})
 KNOWN = offered(known_models(), (), MACS, SPEEDS)
-BEST = "mlx-community/gpt-oss-120b-MXFP4-Q8"
+BEST = "mlx-community/Qwen3.5-122B-A10B-4bit"
 
 
 class EmptyNode(StillNode):
-    """A node whose disk has no model; it notes what it is to download."""
+    """A node without models on disk; it records the requested download."""
 
     def __init__(self) -> None:
         super().__init__(Snapshot())
@@ -49,9 +50,11 @@ async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tu
         await pilot.press("ctrl+o")
         await until(lambda: "Licence: apache-2.0" in text_of(app))
         shown = text_of(app)
-        assert all(words in shown for words in ("Models on the hub", "✓▸gpt-oss-120b", "63 GB", "≈ ", "2 Macs"))
+        assert all(words in shown for words in ("Models on the hub", "✓▸Qwen3.5-122B", "69 GB", "≈ ", "2 Macs"))
+        assert "68.7 GB weights · 4-bit, text only" in shown
+        assert f"Licence: apache-2.0 (catalogue of {day(known_models().made_on)})" in shown
         assert max(map(len, shown.splitlines())) == size[0]
-        for answer in range(3):  # not now, what tells of it, all of it
+        for answer in range(3):  # the three answers: not now, its description, all of it
             await pilot.press("d")
             await until(lambda: isinstance(app.screen, ChoiceScreen))
             await pilot.press(*["down"] * answer, "enter")
@@ -88,8 +91,11 @@ def test_a_split_that_fits_and_cannot_be_loaded_is_not_said_to_lack_memory() -> 
 
 def test_the_command_says_what_would_fit() -> None:
     lines = known_lines(KNOWN)
-    assert lines[0] == "Models that fit 72.0 GB, the memory of these Macs, largest first; then the others:"
+    made = f"catalogue of {day(known_models().made_on)}"
+    assert lines[0] == f"Models that fit 72.0 GB, the memory of these Macs, largest first; then the others ({made}):"
     assert lines[2].startswith(BEST)
     assert lines[2].endswith("2 Macs")
+    assert "4-bit, text only" in lines[2]
+    assert "text only" not in next(line for line in lines if "gpt-oss-120b" in line)
     assert "needs" in lines[-1]
     assert known_lines([]) == ["Your Macs have every known model of the hub."]

@@ -1,4 +1,4 @@
-"""Completions for shells, and taking everything away again."""
+"""Completions for shells, and uninstalling everything."""
 
 from __future__ import annotations
 

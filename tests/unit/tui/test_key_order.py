@@ -1,4 +1,4 @@
-"""What is typed arrives where the person meant it: in order, in the prompt, and never as a command by accident."""
+"""Typed keys arrive as the person meant them: in order, in the prompt, and never as a command by accident."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def app_of(node: StillNode) -> MaclusterApp:
 
 
 def burst(app: MaclusterApp, *keys: str) -> None:
-    """All of them in one read of the terminal: words letter by letter, names of keys as they are."""
+    """Send all keys in one read of the terminal: texts letter by letter, names of keys as they are."""
     for key in keys:
         for each in [key] if key in ("enter", "f3", "escape", "ctrl+n", "ctrl+u", "f1") else key:
             character = each if len(each) == 1 else None
@@ -113,7 +113,7 @@ async def test_the_focus_comes_back_to_the_prompt() -> None:
         await pilot.press("f1")
         await until(lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("escape")
-        await until(lambda: app.focused is app.dashboard.peers)  # who looks at a pane goes on there
+        await until(lambda: app.focused is app.dashboard.peers)  # a pane that was in use keeps the focus
 
 
 def first_of(app: MaclusterApp) -> str:
@@ -143,9 +143,9 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
             await until(lambda: app.screen is app.dashboard)
         burst(app, ":")
         await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Chat settings"))
-        burst(app, "history")  # what it is called elsewhere, before titles that have its letters somewhere
+        burst(app, "history")  # its name elsewhere comes before titles with these letters somewhere
         await until(lambda: first_of(app).startswith("Conversations: open"))
-        burst(app, "ctrl+u", "api")  # as the footer calls it
+        burst(app, "ctrl+u", "api")  # the footer's name for it
         await until(lambda: first_of(app).startswith("API for other programs: "))
 
 

@@ -1,4 +1,4 @@
-"""Keys and colours on what Macs have: keyboards whose F keys want fn, and a Terminal with 256 colours."""
+"""Keys and colours of real Macs: keyboards whose F keys need fn, and a Terminal with 256 colours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_on_a_mac_the_first_key_of_nothing_is_an_f_key(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("theme", [pytest.param(theme, id=theme.name) for theme in OWN_THEMES])
 def test_colours_that_differ_still_do_where_there_are_256(theme: Theme) -> None:
-    """What means the same may look the same: "error" and "text-error"."""
+    """A name and its text variant may look the same: "error" and "text-error"."""
     colours = {name: getattr(theme, name) for name in PLAIN}
     colours |= {name: value for name, value in theme.variables.items() if "%" not in value}
     seen = {name: Color.parse(value).downgrade(ColorSystem.EIGHT_BIT).number for name, value in colours.items()}

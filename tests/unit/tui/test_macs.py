@@ -1,4 +1,4 @@
-"""What the first run, the peers pane, a Mac's details and the check say, without a node."""
+"""Texts of the first run, the peers pane, a Mac's details and the check, without a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer is drawn in pieces: whatever comes how, together they look like the whole."""
+"""An answer is drawn in pieces: however it is cut, together they look like the whole."""
 
 from __future__ import annotations
 

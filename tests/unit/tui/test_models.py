@@ -1,4 +1,4 @@
-"""The model picker: what it says of the model on which the cursor rests."""
+"""The model picker: its text about the model under the cursor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def choice(name: str, preview: PlanPreview) -> ModelChoice:
 
 
 class ExaminingNode:
-    """A node with two models that nobody has examined; it notes which it is asked to plan."""
+    """A node with two unexamined models; it records the requests for plans."""
 
     def __init__(self) -> None:
         self.asked: list[PlanRequest] = []
@@ -313,13 +313,13 @@ async def test_what_somebody_else_loaded_is_what_was_chosen_last() -> None:
     assert node.asked[-1] == as_preview(msgspec.structs.replace(expected, model="one"))
     assert catalog.is_planned(one)
     assert option_words(expected, one) == ["context 2k", "forward", "2 rows"]
-    catalog.set_options(here)  # what is chosen here after that is newer
+    catalog.set_options(here)  # a choice made here after that is newer
     await catalog.fetch()
     assert catalog.options(one) == here
 
 
 def test_no_choice_is_unseen() -> None:
-    """Whatever differs from how the node has it is named."""
+    """Every difference from the node's defaults is named."""
     usual = LoadRequest(model="toy")
     toy = choice("toy", PlanPreview(plan=PLAN))
     others: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What config.toml can say, what is remembered, and that the app follows both."""
+"""The settings of config.toml, remembered choices, and the app's use of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Mac is lost: what is folded, what the pane says and takes, and where the answer goes on."""
+"""A Mac is lost: the folded state, the pane's text and keys, and the continued answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def told(what: RecoveryState, **fields: object) -> Recovery:
 
 
 def writing() -> UiState:
-    """In the middle of an answer, three tokens of which are written."""
+    """State in the middle of an answer with three tokens."""
     now = conversation.accepted(conversation.sent(UiState(snapshot=READY, attached=True), "why?", NOW), "r1", 5, NOW)
     for index, word in enumerate(("one ", "t", "wo")):
         now = state.fold(now, token(index, word), NOW + index)
@@ -226,7 +226,7 @@ class LosingNode(StillNode):
 
 
 class Witness(Person):
-    """Somebody whose Macs go away."""
+    """A user whose Macs go away."""
 
     def __init__(self, app: MaclusterApp, pilot: Pilot[None], node: LosingNode) -> None:
         super().__init__(app, pilot)

@@ -1,4 +1,4 @@
-"""What is drawn anew for a word of an answer, or a change of one of a hundred Macs: little, however much there is."""
+"""A new word of an answer, or a change of one of a hundred Macs, redraws only a little."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_word_draws_the_end_of_an_answer_alone_however_long_it_is(
             drawn.clear()
             await chat._flush()
             assert sum(drawn) < 1.2 * PARAGRAPH
-            assert len(drawn) <= 4  # its head, its end, what begins below that, its figures
+            assert len(drawn) <= 4  # its head, its end, the start of the next block, its figures
         await pilot.pause()
         assert len(chat.children) > 4, "and it is in pieces"
 

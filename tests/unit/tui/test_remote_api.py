@@ -1,4 +1,4 @@
-"""Answers of another Mac's API: what is heard and printed of its stream, and what is told where it fails."""
+"""Answers of another Mac's API: the printed stream, and the errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THOUGHTS: list[dict[str, Any]] = [{"reasoning_content": "he greets"}, {"content"
 
 @pytest_asyncio.fixture
 async def url() -> AsyncIterator[str]:
-    """An API that says what the name of the model asks for."""
+    """An API whose reply depends on the model's name."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         match (await request.json())["model"]:

@@ -131,7 +131,7 @@ def test_a_plan_that_does_not_fit_is_told_as_facts() -> None:
 
 
 def split(*needs: int, notes: tuple[str, ...] = ()) -> Plan:
-    """A plan of four layers over Macs of 10 GB, whose stages need so many GB."""
+    """A plan of four layers over Macs of 10 GB, whose stages need `needs` GB."""
     plan = plan_of(len(needs))
     stages = tuple(
         msgspec.structs.replace(s, weight_bytes=n * GB, kv_bytes=0, budget_bytes=10 * GB)

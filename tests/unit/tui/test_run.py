@@ -1,4 +1,4 @@
-"""`macluster run` as a person runs it, over a real socket: what is asked, what is printed, what Ctrl+C leaves."""
+"""`macluster run` as a command, over a real socket: the request, the output, and Ctrl+C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token
 from tests.support.answers import TEXT, AnswersHarness, ids_of, model, tokens
-from tests.support.run_command import DEADLINE_S, RUN, desk, running, served
+from tests.support.run_command import DEADLINE_S, RUN, harness, running, served
 from tui.cli import answering
 from tui.cli.answer_options import request_of
 from tui.cli.answering import answer
@@ -33,7 +33,7 @@ from tui.cli.parser import parser
 from tui.cli.remote_api import body_of
 from tui.cli.watch import Watch
 
-__all__ = ["desk", "model", "tokens"]  # fixtures
+__all__ = ["harness", "model", "tokens"]  # fixtures
 
 
 def request(*words: str) -> ChatRequest:
@@ -123,23 +123,23 @@ def test_bad_values_are_told_before_anything_is_asked_or_loaded(
     assert said in capsys.readouterr().err
 
 
-async def test_the_answer_comes_as_text_without_what_stops_it(desk: AnswersHarness, tokens: Tokens) -> None:
-    async with running(desk, "--stop", "and a") as process:
-        (asked,) = desk.asked
-        desk.writes(asked, ids_of(tokens, TEXT))
+async def test_the_answer_comes_as_text_without_what_stops_it(harness: AnswersHarness, tokens: Tokens) -> None:
+    async with running(harness, "--stop", "and a") as process:
+        (asked,) = harness.asked
+        harness.writes(asked, ids_of(tokens, TEXT))
         out, err = await process.communicate()
     assert (process.returncode, err) == (0, b"")
     assert out.decode() == TEXT[: TEXT.index("and a")] + "\n\n"
-    assert desk.cancelled == [asked.request_id]
+    assert harness.cancelled == [asked.request_id]
 
 
-async def test_json_tells_logprobs(desk: AnswersHarness) -> None:
-    async with running(desk, "--json", "--logprobs", "2") as process:
-        (asked,) = desk.asked
+async def test_json_tells_logprobs(harness: AnswersHarness) -> None:
+    async with running(harness, "--json", "--logprobs", "2") as process:
+        (asked,) = harness.asked
         for index, token in enumerate((80, 81)):
             top = ((80, -0.25), (81, -1.5))
-            desk.says(Token(request_id=asked.request_id, index=index, token=token, logprob=top[index][1], top=top))
-        desk.ends(asked)
+            harness.says(Token(request_id=asked.request_id, index=index, token=token, logprob=top[index][1], top=top))
+        harness.ends(asked)
         out, _ = await process.communicate()
     facts = json.loads(out)
     told: list[dict[str, Any]] = [{"token": 80, "logprob": -0.25}, {"token": 81, "logprob": -1.5}]
@@ -149,21 +149,21 @@ async def test_json_tells_logprobs(desk: AnswersHarness) -> None:
 
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
-    desk: AnswersHarness,
+    harness: AnswersHarness,
     tokens: Tokens,
     as_json: bool,
 ) -> None:
-    other = await desk.ask("another")
+    other = await harness.ask("another")
     ids = ids_of(tokens, "Three small machines END")
-    async with running(desk, "--stop", "END of", *(["--json"] if as_json else [])) as process:
-        _, asked = desk.asked
-        desk.writes(other, ids)
-        desk.writes(asked, ids)
+    async with running(harness, "--stop", "END of", *(["--json"] if as_json else [])) as process:
+        _, asked = harness.asked
+        harness.writes(other, ids)
+        harness.writes(asked, ids)
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     assert (process.returncode, err) == (130, b"")
-    assert desk.cancelled == [asked.request_id]
-    assert desk.bus.now.running == (other.request_id,)
+    assert harness.cancelled == [asked.request_id]
+    assert harness.bus.now.running == (other.request_id,)
     if as_json:
         facts = json.loads(out)
         assert (facts["text"], facts["tokens"]) == ("Three small machines END", ids)
@@ -172,16 +172,16 @@ async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
         assert out.decode() == "Three small machines END\n\n", "what was held back for a stop text is shown, too"
 
 
-async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: AnswersHarness) -> None:
-    busy = desk.answers.archive.old_logs
+async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(harness: AnswersHarness) -> None:
+    busy = harness.answers.archive.old_logs
     await busy.acquire()
-    async with running(desk, until=lambda: busy._waiters) as process:
+    async with running(harness, until=lambda: busy._waiters) as process:
         process.send_signal(signal.SIGINT)
         busy.release()
         out, err = await process.communicate()
     assert (process.returncode, out, err) == (130, b"\n\n", b"")
-    assert desk.cancelled == [asked.request_id for asked in desk.asked]
-    assert not desk.bus.now.running
+    assert harness.cancelled == [asked.request_id for asked in harness.asked]
+    assert not harness.bus.now.running
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk
     ],
 )
 async def test_what_ends_an_answer_is_told_with_the_cure(
-    desk: AnswersHarness, error: UsageError | Parked, status: int
+    harness: AnswersHarness, error: UsageError | Parked, status: int
 ) -> None:
-    async with running(desk, "--json") as process:
-        desk.ends(desk.asked[0], "error", error.problem)
+    async with running(harness, "--json") as process:
+        harness.ends(harness.asked[0], "error", error.problem)
         out, err = await process.communicate()
     assert (process.returncode, err.decode()) == (status, f"macluster: {error}\n")
     assert json.loads(out)["problem"]["what"] == error.what
@@ -205,30 +205,30 @@ GONE = Recovery(state="hold", text="mini is gone.", fix="Wake it up.", since=5.0
 BACK = Recovery(state="running", text="recovered: mini left, now studio + mbp, 17 s")
 
 
-def recovers(desk: AnswersHarness, request_id: str) -> None:
+def recovers(harness: AnswersHarness, request_id: str) -> None:
     for told in (GONE, GONE, Recovery(state="replan", text="Of another.", requests=("ab" * 16,))):
-        desk.bus.publish(told)
-    desk.bus.publish(replace(BACK, requests=(request_id,)))
+        harness.bus.publish(told)
+    harness.bus.publish(replace(BACK, requests=(request_id,)))
 
 
-async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: AnswersHarness, tokens: Tokens) -> None:
-    async with running(desk) as process:
-        (asked,) = desk.asked
+async def test_what_happens_to_the_plan_is_told_beside_the_answer(harness: AnswersHarness, tokens: Tokens) -> None:
+    async with running(harness) as process:
+        (asked,) = harness.asked
         ids = ids_of(tokens, TEXT)
-        desk.writes(asked, ids[:5])
-        recovers(desk, asked.request_id)
-        desk.writes(asked, ids[5:])
-        desk.ends(asked)
+        harness.writes(asked, ids[:5])
+        recovers(harness, asked.request_id)
+        harness.writes(asked, ids[5:])
+        harness.ends(asked)
         out, err = await process.communicate()
     assert (process.returncode, out.decode()) == (0, TEXT + "\n\n")
     assert err.decode() == f"mini is gone. Wake it up.\n{BACK.text}\n"
 
 
-async def test_json_tells_what_happened_to_the_plan(desk: AnswersHarness) -> None:
-    async with running(desk, "--json") as process:
-        (asked,) = desk.asked
-        recovers(desk, asked.request_id)
-        desk.ends(asked)
+async def test_json_tells_what_happened_to_the_plan(harness: AnswersHarness) -> None:
+    async with running(harness, "--json") as process:
+        (asked,) = harness.asked
+        recovers(harness, asked.request_id)
+        harness.ends(asked)
         out, err = await process.communicate()
     told = json.loads(out)["recoveries"]
     assert [(one["state"], one["text"], one["fix"]) for one in told] == [
@@ -243,14 +243,14 @@ async def test_json_tells_what_happened_to_the_plan(desk: AnswersHarness) -> Non
     [pytest.param("", f"\x1b[2m{BACK.text}\x1b[0m", id="dim"), pytest.param("1", BACK.text, id="no_color")],
 )
 async def test_on_a_terminal_it_is_dim(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str
+    harness: AnswersHarness, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     screen, terminal = os.openpty()
     try:
-        async with running(desk, stderr=terminal) as process:
-            desk.bus.publish(BACK)
-            desk.ends(desk.asked[0])
+        async with running(harness, stderr=terminal) as process:
+            harness.bus.publish(BACK)
+            harness.ends(harness.asked[0])
             out, _ = await process.communicate()
         assert os.read(screen, 4096).decode() == line + "\r\n"
         assert out == b"\n\n"
@@ -261,50 +261,50 @@ async def test_on_a_terminal_it_is_dim(
 
 @pytest.mark.slow
 async def test_an_answer_that_waits_for_a_mac_has_time(
-    desk: AnswersHarness,
+    harness: AnswersHarness,
     tokens: Tokens,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(answering, "ANSWER_S", 0.4)
-    async with Watch(Home(desk.folder)) as watch:
+    async with Watch(Home(harness.folder)) as watch:
         await watch.attached(DEADLINE_S)
         with pytest.raises(LinkTimeout, match="The answer took longer"):
             await answer(watch, request("--ignore-chat-template"), as_json=False, hops=False)
         asking = asyncio.create_task(answer(watch, request("--ignore-chat-template"), as_json=False, hops=False))
-        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+        harness.bus.publish(Recovery(state="wait", text="It waits for mini."))
         done, _ = await asyncio.wait([asking], timeout=1.0)
         assert not done
-        desk.bus.publish(BACK)
-        desk.writes(desk.asked[-1], ids_of(tokens, TEXT))
-        desk.ends(desk.asked[-1])
+        harness.bus.publish(BACK)
+        harness.writes(harness.asked[-1], ids_of(tokens, TEXT))
+        harness.ends(harness.asked[-1])
         await asyncio.wait_for(asking, DEADLINE_S)
     assert TEXT in capsys.readouterr().out
 
 
-async def test_ctrl_c_ends_an_answer_that_waits(desk: AnswersHarness) -> None:
-    async with running(desk) as process:
-        desk.answers.suspend()
-        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+async def test_ctrl_c_ends_an_answer_that_waits(harness: AnswersHarness) -> None:
+    async with running(harness) as process:
+        harness.answers.suspend()
+        harness.bus.publish(Recovery(state="wait", text="It waits for mini."))
         assert process.stderr
         assert await process.stderr.readline() == b"It waits for mini.\n"
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     assert (process.returncode, out, err) == (130, b"\n\n", b"")
-    assert not desk.bus.now.running
+    assert not harness.bus.now.running
 
 
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_continue_prints_what_was_there_and_goes_on(
-    desk: AnswersHarness,
+    harness: AnswersHarness,
     tokens: Tokens,
     as_json: bool,
 ) -> None:
     ids = ids_of(tokens, TEXT)
-    first, second = await desk.ask(), await desk.ask()
-    desk.writes(first, ids[:9])
-    desk.writes(second, [65])
-    async with served(desk.crashes()) as again:
+    first, second = await harness.ask(), await harness.ask()
+    harness.writes(first, ids[:9])
+    harness.writes(second, [65])
+    async with served(harness.crashes()) as again:
         words = [first.request_id[:8], *(["--json"] if as_json else [])]
         async with running(again, *words, run=["run", "toy", "--continue"]) as process:
             (asked,) = again.asked
@@ -319,7 +319,7 @@ async def test_continue_prints_what_was_there_and_goes_on(
         else:
             assert out.decode() == TEXT + "\n\n"
         status = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), "run", "toy", "--continue", "zz"),
+            *(sys.executable, "-m", "tui.cli.main", "--home", str(harness.folder), "run", "toy", "--continue", "zz"),
             stderr=PIPE,
         )
         _, err = await status.communicate()

@@ -1,4 +1,4 @@
-"""What is pasted into other programs: it reads as it should there, has no key, and is what the README shows."""
+"""Snippets for other programs: they work there, contain no key, and are those of the README."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def now(model: str = "/models/toy-4bit") -> Snapshot:
 
 
 def in_shell(client: str, told: str) -> str:
-    """What `told` prints where the program itself is not started."""
+    """The output of `told` in a shell where the client program is a stub."""
     stub = "claude() { :; }; opencode() { :; }; codex() { printf '%s\\n' \"$@\"; }; aider() { echo $2; }\n"
     script = stub + text_of(client, now()) + "\n" + told
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout

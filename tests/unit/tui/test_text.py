@@ -1,4 +1,4 @@
-"""Numbers, bars, Markdown and the lines that are drawn from them."""
+"""Numbers, bars, Markdown and the lines drawn from them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_markup_in_names_is_only_text() -> None:
 
 
 def broad(width: int) -> dict[str, Content]:
-    """Everything that is drawn for a width, with three Macs whose names are long and wide."""
+    """Every text that is drawn for a width, with three Macs whose names are long and wide."""
     names = ("studio", "日本語の名前がとても長い", "mini-with-a-very-long-name")
     peers = tuple(
         Peer(

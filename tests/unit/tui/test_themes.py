@@ -1,4 +1,4 @@
-"""Themes: all that is written can be read, and one that is only looked at is not kept."""
+"""Themes: all text is readable, and a theme that is only previewed is not saved."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_all_that_is_drawn_can_be_read_in_every_theme() -> None:
                 assert (app.theme, hard) == (app.theme, [])
 
 
-# ours, and those in which something of a dialog was hard to read once
+# ours, and those in which a dialog was hard to read once
 IN_DIALOGS = (*(theme.name for theme in themes.OWN_THEMES), "tokyo-night", "atom-one-light")
 DIALOGS = (
     ("pair('STRANGER')", "#pairing", "six digits"),
@@ -115,7 +115,7 @@ async def test_a_theme_is_seen_while_the_cursor_is_on_it_and_kept_if_it_is_chose
 
 
 def _written(screen: Screen[object]) -> Iterator[tuple[tuple[int, int], str, float]]:
-    """Where it begins, the text, and its contrast."""
+    """The place of each text, the text, and its contrast."""
     for y, strip in enumerate(screen._compositor.render_strips()):
         x = 0
         for text, style, _ in strip:

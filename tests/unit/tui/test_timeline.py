@@ -1,4 +1,4 @@
-"""Steps of a trace as bars: lanes, one clock, what a cell shows; the screen with and without an answer that runs."""
+"""Steps of a trace as bars: lanes, one clock, a cell's content; the screen with and without a running answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def turn(step: int, start_s: float, *laps: tuple[Phase, float], kind: TurnKind =
 
 
 def told_of(steps: int) -> TraceResult:
-    """Two lanes in turn, a second each step: half of it the head computes, then the other Mac, whose clock is 50 s
+    """Two lanes in turn, a second each step: the head computes for half of it, then the other Mac, whose clock is 50 s
     ahead.
     """
     head = [turn(n, 1.0 * n, ("layers_compute", 0.4), ("send_hop", 0.1), handle=7 + n % 2) for n in range(1, steps + 1)]
@@ -145,7 +145,7 @@ def test_any_times_that_a_mac_may_tell_are_drawn(most: float, width: int) -> Non
     steps = steps_in(told)
     drawn = bars_content(told, steps, 5, width).plain.split("\n")
     if width >= 58:
-        assert max(map(cell_len, drawn[:-2])) <= width  # the legend and the sentence are broken where they are too long
+        assert max(map(cell_len, drawn[:-2])) <= width  # the legend and the sentence wrap where they are too long
         assert max(map(cell_len, phases_content(told, 0, width).plain.split("\n"))) <= width
         assert cell_len(title_content(told, steps, 5, width).plain) == width
 
@@ -163,7 +163,7 @@ def test_it_says_why_there_is_nothing_and_what_to_do() -> None:
 
 
 class TracedNode(StillNode):
-    """Its answers to traces, one after the other; how long each was to be."""
+    """A node with these answers to traces in turn; `asked` has the length of each."""
 
     def __init__(self, snapshot: Snapshot, *replies: TraceResult | NotLoaded) -> None:
         super().__init__(snapshot)

@@ -1,4 +1,4 @@
-"""Where the time of a token goes, and where the token is."""
+"""The shares of a token's time, and the token's position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RING = ("HEAD", "B", "C")
 
 
 def hop(index: int, frames: int, **ms: float) -> HopSample:
-    """The sums after so many frames of which each took so many milliseconds."""
+    """The sums of a hop after `frames` frames with these milliseconds each."""
     fields = {f"{name}_s": each / 1e3 * frames for name, each in ms.items()}
     still = HopSample(
         source=RING[index],

@@ -1,4 +1,6 @@
-"""What the topology chooser says: the ring in the order of the work, who sees what, what it is worth, why not."""
+"""Texts of the topology chooser: the ring in the order of the work, what each Mac sees, the gain, and reasons against
+it.
+"""
 
 from __future__ import annotations
 

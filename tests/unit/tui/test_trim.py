@@ -1,4 +1,4 @@
-"""What `macluster models trim` says before it asks, and that it changes nothing without a yes."""
+"""The question of `macluster models trim`, which changes nothing without a yes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pairing dialog and the trust screen say, without a node."""
+"""Texts of the pairing dialog and the trust screen, without a node."""
 
 from __future__ import annotations
 

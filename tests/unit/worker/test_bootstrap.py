@@ -1,4 +1,4 @@
-"""0x07: what ranks tell each other, by table and over a real ring; whom they find the coordinator at."""
+"""0x07: messages between ranks, by table and over a real ring; the address of the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ranks meet whom MLX links by itself; over the real links of a ring on loopback."""
+"""Meeting of ranks that MLX links by itself, over the real links of a ring on loopback."""
 
 from __future__ import annotations
 

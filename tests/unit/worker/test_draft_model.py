@@ -1,4 +1,4 @@
-"""A real small model guesses as mlx-lm goes on with it, whatever it had read before."""
+"""A real small model guesses as mlx-lm continues, whatever it had read before."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_goes_on_as_mlx_lm_does_with_whatever_history_it_is_given(directory: 
         first,
         [*first, *guessed],  # all were right
         [*first, *guessed[:2], 77],  # the third one was wrong
-        [*first[:3], 99],  # somebody else asks
+        [*first[:3], 99],  # another request
         [7],
         [20 + number % 400 for number in range(CHUNK + 30)],
         [*first, *guessed],

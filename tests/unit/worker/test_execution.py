@@ -1,4 +1,4 @@
-"""Token ids that come from another Mac are none until they were looked at: MLX reads beyond its arrays."""
+"""Token ids from another Mac are checked before use: MLX reads beyond its arrays."""
 
 from __future__ import annotations
 

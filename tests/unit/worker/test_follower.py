@@ -1,6 +1,6 @@
-"""A stage that is not the head, over real links: each step once, whatever comes again, out of turn, or cannot be done.
+"""A stage other than the head, over real links: each step once, also with repeated, misplaced or impossible frames.
 
-The head beside it is played by the test: its own layers are real.
+The test plays the head: its own layers are real.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WIDE = b"\x01\x01\x02" + bytes(4) + b"\xff" * 4  # no bytes, and 2^32 - 1 column
 
 
 class Beside:
-    """The head of a ring of two, and the stage that follows it."""
+    """The head of a ring of two, and its follower."""
 
     def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
         self.linked, self.head, self.stage = linked, head, stage
@@ -50,38 +50,38 @@ class Beside:
         self.step = 1
 
     def serve(self) -> None:
-        """What came last."""
+        """Serve the newest frame."""
         ring = self.linked.rings[1]
         assert ring.wait((), WAIT_S)
         self.follower.serve(ring, ring.receive())
 
     def answer(self) -> WorkFrame:
-        """What it sent on last."""
+        """The frame that the follower sent on last."""
         work, _ = read_work(self.linked.head.receive())
         return work._replace(payload=(bytes(work.payload[0]),))
 
     def ask(self, work: WorkFrame, base: int | None = None) -> WorkFrame:
-        """A frame as it is, and what comes of it; by default the head waits for nothing before."""
+        """Send a frame unchanged and return the follower's answer; by default no earlier frame is awaited."""
         self.linked.head.send_work(work, work.step if base is None else base)
         self.serve()
         return self.answer()
 
     def next(self, work: WorkFrame) -> WorkFrame:
-        """The same for the next step."""
+        """Ask with the next step."""
         self.step += 1
         return self.ask(work._replace(step=self.step - 1))
 
     def compose(self, *ops: Op) -> WorkFrame:
-        """On both stages."""
+        """Compose on both stages."""
         self.head.compose(ops)
         return self.next(composition(*ops))
 
     def feed(self, handle: int, *tokens: int, rows: int = 1, quiet: bool = False) -> WorkFrame:
-        """These tokens of each row through both stages."""
+        """Feed these tokens of each row through both stages."""
         return self.next(self.boundary(handle, *tokens, rows=rows, quiet=quiet))
 
     def boundary(self, handle: int, *tokens: int, rows: int = 1, quiet: bool = False) -> WorkFrame:
-        """What leaves the head."""
+        """The frame that leaves the head."""
         position = self.head.position(handle)
         arrays = self.head.embed(handle, mx.array([tokens] * rows))
         parts = encode_arrays(arrays)
@@ -111,7 +111,7 @@ def problem_of(reply: WorkFrame) -> Problem:
 
 
 class Kind(NamedTuple):
-    """Which model, and how the stage that follows keeps its caches."""
+    """A model, and the kind of cache on the follower."""
 
     variant: str = "llama"
     kv_bits: int | None = None
@@ -133,7 +133,7 @@ def beside(request: pytest.FixtureRequest) -> Iterator[Beside]:
 
 @contextmanager
 def broken(stage: LoadedStage) -> Iterator[None]:
-    """A layer of it has weights that nothing can be multiplied with."""
+    """Give a layer weights of a shape that can't be multiplied."""
     model: Any = stage.layers.model
     layer = model.layers[CUT + 1].mlp.up_proj
     before, layer.weight = layer.weight, mx.zeros((7, 7))
@@ -220,7 +220,7 @@ def test_what_no_honest_head_sends_breaks_the_link_and_changes_nothing(beside: B
 
 @contextmanager
 def beside_unmoved(beside: Beside) -> Iterator[None]:
-    """What the head computed on the way is taken back."""
+    """Undo the head's own work at the end, and check that the stage did not move."""
     position = beside.head.position(1)
     yield
     if beside.head.position(1) > position:
@@ -228,7 +228,7 @@ def beside_unmoved(beside: Beside) -> Iterator[None]:
     assert (beside.stage.handles, beside.stage.position(1)) == (1, position)
 
 
-# ---- what a stage cannot do
+# ---- impossible work
 
 
 def test_an_error_of_a_stage_before_passes_and_its_step_counts(beside: Beside) -> None:
@@ -281,7 +281,7 @@ def test_a_batch_that_takes_a_tainted_row_is_lost_and_its_memory_is_given_back(b
 
 @pytest.mark.parametrize("beside", [Kind("llama sliding")], ids=["window"], indirect=True)
 def test_a_composition_that_cannot_be_done_leaves_nothing_of_what_it_names(beside: Beside) -> None:
-    """A window that is full cannot be trimmed."""
+    """A window that is full can't be trimmed."""
     beside.compose(New(1), New(2), New(3))
     beside.feed(1, *range(20, 30), quiet=True)
     failed = beside.next(composition(Drop(2), Copy(9, 1), Trim(1, 1)))
@@ -304,7 +304,7 @@ def test_a_cache_that_mlx_lm_cannot_keep_is_an_answer_too(beside: Beside) -> Non
     assert problem_of(beside.feed(1, 5)).what.startswith("mac1: mlx-lm cannot keep this model's cache in 8 bits")
 
 
-# ---- what it remembers, and of whom
+# ---- remembered replies, by run
 
 
 def test_a_run_that_it_does_not_know_begins_anew(beside: Beside) -> None:
@@ -341,7 +341,7 @@ def test_why_the_ring_breaks_is_passed_on(beside: Beside) -> None:
     assert str(read_break(beside.linked.head.receive())).startswith("The cable is out.")
 
 
-# ---- what a hostile head makes it keep
+# ---- memory that a hostile head tries to fill
 
 
 def test_no_head_makes_it_hold_handles_without_end(beside: Beside) -> None:

@@ -1,4 +1,4 @@
-"""A head with the output goes ahead: what comes back, the choice and what leaves next are one graph."""
+"""A head with the output goes ahead: the returned states, the choice and the next states are one graph."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAMPLINGS = {
 
 
 class Asking:
-    """A head and the stage behind it, which serves when the head has nothing else to do."""
+    """A head and the next stage, which serves when the head has nothing else to do."""
 
     def __init__(self, linked: Linked) -> None:
         whole = build("llama")
@@ -55,7 +55,7 @@ class Asking:
         self._head = Head(linked.plan, pipeline, self._said.append, BYTES, draft=0)
 
     def answered(self, *requests: Request) -> list[list[Token]]:
-        """What is told of each, when all are done."""
+        """The reports of each request, when all are done."""
         for request in requests:
             self._head.submit(request)
         until = monotonic() + WAIT_S
@@ -86,7 +86,9 @@ def asking() -> Iterator[Asking]:
 @pytest.mark.parametrize("sampling", [pytest.param(each, id=name) for name, each in SAMPLINGS.items()])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_what_is_foreseen_is_what_would_have_been_chosen(asking: Asking, sampling: Sampling, rows: int) -> None:
-    """Only where the next step may not go before a token is known, that is computed apart: the first one, the last."""
+    """Only two steps are computed apart, because the next may not go before a token is known: the first
+    one, the last.
+    """
 
     def asked() -> list[Request]:
         return [a_request((7, 11, 13 + n), max_tokens=TOKENS, sampling=sampling) for n in range(rows)]

@@ -1,4 +1,4 @@
-"""What MLX is told of a group: equal to the shapes that its makers read, and nothing of it stays."""
+"""MLX's environment variables for a group: they equal the shapes that its makers read, and none remains."""
 
 from __future__ import annotations
 

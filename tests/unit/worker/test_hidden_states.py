@@ -1,4 +1,4 @@
-"""Hidden states between stages: what comes back of each type, how far off it may be, and what is refused."""
+"""Hidden states between stages: the values of each dtype on arrival, their error, and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 def between(wire: WireType | None, *arrays: mx.array) -> HiddenStates:
-    """Stages that hand on arrays like those."""
+    """Stages that pass on arrays like these."""
     layers: Any = SimpleNamespace(incoming=[(array.shape[2:], array.dtype) for array in arrays])
     return HiddenStates(wire, layers)
 

@@ -1,4 +1,4 @@
-"""Caches go from stage to stage in parts, each in its turn, and nobody takes what he does not wait for."""
+"""Caches go from stage to stage in parts, each in its turn, and an unexpected part is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def whole() -> Any:
 
 
 def stage() -> LoadedStage:
-    """All of a model in one process."""
+    """A stage with all of a model in one process."""
     model = twin("llama sliding", whole())
     probe = ModelProbe(whole())
     return LoadedStage(Slice(model, probe, 0, probe.layers, embed=True, output=True), StageMeter(0))
@@ -59,7 +59,7 @@ def taker() -> LoadedStage:
 
 
 def fetched(giver: Exchange, number: int) -> Iterator[KvPart]:
-    """All parts of a cache, as they are brought to whoever waits for them."""
+    """All parts of a cache, in the form that a waiting row takes."""
     at = total = 0
     while not at or at < total:
         held = giver.answer(1, wire(KvPart(Verb.FETCH, number, at)))

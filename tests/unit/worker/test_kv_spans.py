@@ -1,4 +1,4 @@
-"""What is cut out of a row, however it is cut, makes the same row again, and nothing else is taken for it."""
+"""Spans of a row, however they are cut, make the same row again, and nothing else is accepted for one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {"llama": None, "llama sliding": None, "llama4": None, "deepseek_v3": No
 
 @cache
 def stage(kind: str, _: int = 0) -> LoadedStage:
-    """All of a model in one process."""
+    """A stage with all of a model in one process."""
     bits = KINDS.get(kind)
     if bits:
         config = {**config_of(kind), "head_dim": KV_GROUP}
@@ -54,7 +54,7 @@ def cut(kind: str, start: int, stop: int) -> KvSpan:
 def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(
     kind: str, read: set[int], data: st.DataObject
 ) -> None:
-    """Spans are cut behind some of the chunks that are read; windows may have lost their beginning until then."""
+    """Spans are cut after some of the chunks that are read; windows may have lost their first tokens by then."""
     holder, tokens = stage(kind), max(read)
     told = {tokens, *(place for place in read if data.draw(st.booleans()))}
     holder.compose([New(3), Restore(2, tokens)])

@@ -1,4 +1,4 @@
-"""What a row holds is cut out as it grows, and another worker goes on with it as if it had read all of it."""
+"""Spans of a row are cut out as it grows, and another worker continues from them as if it had read all of it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def whole(variant: str) -> Any:
 
 
 def another(variant: str) -> Any:
-    """An instance with the same weights."""
+    """Another instance with the same weights."""
     if variant != BITS:
         return twin(variant, whole(variant))
     return random_model({**config_of("qwen3"), "head_dim": KV_GROUP}, 3, mx.float32)
 
 
 class MirrorRing:
-    """A head that owns the whole model, and a node that keeps what it mirrors, as long as it is: `kept` by request."""
+    """A head that owns the whole model, and a node that keeps its mirrored spans: `kept` by request."""
 
     def __init__(self, variant: str = "llama", rows: int = 2, mirror: Mirror | None = None) -> None:
         kv_bits = 8 if variant == BITS else None
@@ -91,7 +91,7 @@ class MirrorRing:
         )
 
     def run(self, *requests: Request, until: int | None = None) -> None:
-        """Ask, and let it turn until nothing is left to do, or `until` tokens were written."""
+        """Ask, and take turns until nothing is left, or `until` tokens were written."""
         inbox: Any = None
         for request in requests:
             mirrored = self.mirror.begin(request.request_id, request.prefix)
@@ -127,18 +127,18 @@ def a_request(tokens: Sequence[int] = PROMPT, request_id: str = REQUEST, **more:
 
 
 def gone_on_with(lost: MirrorRing, variant: str, *requests: Request) -> MirrorRing:
-    """Another worker, which goes on where `lost` was."""
-    desk = MirrorRing(variant, mirror=lost.mirror)
-    desk.run(*(replace(request, written=lost.tokens(request.request_id)) for request in requests))
-    return desk
+    """Another worker, which continues after `lost`."""
+    ring = MirrorRing(variant, mirror=lost.mirror)
+    ring.run(*(replace(request, written=lost.tokens(request.request_id)) for request in requests))
+    return ring
 
 
 @cache
 def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[int]:
     """The whole answer of a worker that is not lost."""
-    desk = MirrorRing(variant)
-    desk.run(a_request(prompt))
-    return desk.tokens()
+    ring = MirrorRing(variant)
+    ring.run(a_request(prompt))
+    return ring.tokens()
 
 
 @pytest.mark.slow
@@ -149,11 +149,11 @@ def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[i
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
     lost = MirrorRing(variant)
     lost.run(a_request(), until=until)
-    desk = gone_on_with(lost, variant, a_request())
-    (restored,) = desk.said(Restored)
+    ring = gone_on_with(lost, variant, a_request())
+    (restored,) = ring.said(Restored)
     assert len(PROMPT) + until - restored.tokens <= plan_mirror.EVERY + 1
-    assert [*lost.tokens(), *desk.tokens()] == undisturbed(variant)
-    assert desk.said(Prefilled)[0].done == restored.tokens
+    assert [*lost.tokens(), *ring.tokens()] == undisturbed(variant)
+    assert ring.said(Prefilled)[0].done == restored.tokens
 
 
 @pytest.mark.slow
@@ -163,12 +163,12 @@ def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     lost = MirrorRing(variant)
     requests = (a_request(), a_request(PROMPT[3:], other))
     lost.run(*requests, until=70)
-    desk = gone_on_with(lost, variant, *requests)
-    assert len(desk.said(Restored)) == 2
+    ring = gone_on_with(lost, variant, *requests)
+    assert len(ring.said(Restored)) == 2
     for request in requests:
         name = request.request_id
-        assert [*lost.tokens(name), *desk.tokens(name)] == undisturbed(variant, tuple(request.tokens))
-        assert desk.requests[name].mirrored > len(PROMPT)
+        assert [*lost.tokens(name), *ring.tokens(name)] == undisturbed(variant, tuple(request.tokens))
+        assert ring.requests[name].mirrored > len(PROMPT)
 
 
 @pytest.mark.slow
@@ -176,32 +176,32 @@ def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
     lost = MirrorRing("qwen3_next")
     lost.run(a_request(), until=39)
-    desk = gone_on_with(lost, "qwen3_next", a_request())
-    assert len(desk.said(WantSpans)) > 6
-    assert desk.said(Restored)
-    assert [*lost.tokens(), *desk.tokens()] == undisturbed("qwen3_next")
+    ring = gone_on_with(lost, "qwen3_next", a_request())
+    assert len(ring.said(WantSpans)) > 6
+    assert ring.said(Restored)
+    assert [*lost.tokens(), *ring.tokens()] == undisturbed("qwen3_next")
 
 
 def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "MOST_STATE", 100)
-    desk = MirrorRing("qwen3_next")
-    desk.run(a_request())
-    assert len(desk.tokens()) == TOKENS
-    assert not desk.said(Mirrored)
-    assert len(desk.said(Unmirrored)) == 1
+    ring = MirrorRing("qwen3_next")
+    ring.run(a_request())
+    assert len(ring.tokens()) == TOKENS
+    assert not ring.said(Mirrored)
+    assert len(ring.said(Unmirrored)) == 1
 
 
 def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, told, put = MirrorRing(), list[str](), Head._put
+    ring, told, put = MirrorRing(), list[str](), Head._put
 
     def put_when_told(head: Head, work: Work | None) -> None:
-        told.append(_states(desk))
+        told.append(_states(ring))
         put(head, work)
 
     monkeypatch.setattr(Head, "_put", put_when_told)
-    desk.run(a_request())
+    ring.run(a_request())
     assert told[0] == "reading"
 
 
-def _states(desk: MirrorRing) -> str:
-    return " ".join(row.state for report in desk.said(Batch)[-1:] for row in report.rows)
+def _states(ring: MirrorRing) -> str:
+    return " ".join(row.state for report in ring.said(Batch)[-1:] for row in report.rows)

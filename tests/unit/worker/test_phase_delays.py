@@ -1,4 +1,4 @@
-"""20 ms more in one phase of a step are seen in that phase and in no other; a stage beside it over real links."""
+"""20 ms more in one phase of a step show in that phase and in no other; the next stage runs over real links."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEADING: dict[Phase, str] = {
 
 
 class Pair:
-    """The head's layers, which the test runs, and the stage behind it."""
+    """The head's layers, which the test runs, and the next stage."""
 
     def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
         self.linked, self.head, self.stage = linked, head, stage
@@ -59,7 +59,7 @@ class Pair:
         self.linked.head.receive()
 
     def step(self) -> None:
-        """One token through both."""
+        """Send one token through both."""
         position = self.head.position(1)
         boundary = self.head.embed(1, mx.array([[5]]))
         mx.eval(self.head.output(1, boundary))
@@ -84,7 +84,7 @@ def pair() -> Iterator[Pair]:
 
 
 def steps(step: Callable[[], None]) -> Callable[[], None]:
-    """As many as are looked at."""
+    """Run as many steps as are examined."""
 
     def work() -> None:
         for _ in range(STEPS):

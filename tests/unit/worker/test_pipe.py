@@ -179,5 +179,5 @@ def test_a_worker_that_has_something_to_say_ends_where_nobody_hears_it() -> None
     with process(TALKING) as child:
         hear(child.stdout)
         assert child.stdout
-        child.stdout.close()  # standard input stays: what it writes is what shows it that the node is gone
+        child.stdout.close()  # standard input stays open: only a failed write shows it that the node is gone
         assert child.wait(timeout=5) == 0

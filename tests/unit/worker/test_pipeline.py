@@ -1,6 +1,6 @@
-"""The head's end of the ring and the stages that follow it, over real links that break where the test wants.
+"""The head's end of the ring and its followers, over real links that break where the test wants.
 
-Nothing moves by itself: what has come to a stage lies there until the test lets it serve.
+Nothing moves by itself: a frame waits at a stage until the test lets it serve.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ built = cache(build)
 
 
 class Turns:
-    """A head and two stages that follow it, which take turns in one thread."""
+    """A head and two followers, which take turns in one thread."""
 
     def __init__(self, linked: Linked, stages: list[LoadedStage], try_s: float) -> None:
         self.linked, self.stages = linked, stages
@@ -63,11 +63,11 @@ class Turns:
 
     @property
     def tail(self) -> Ring:
-        """To play the last stage by hand."""
+        """The link of the last stage, for tests that play it by hand."""
         return self.linked.rings[2]
 
     def link(self) -> Problem | None:
-        """New links; what is sent again lies there then."""
+        """Make new links; frames that are sent again wait there."""
         self.pipeline.unlink()
         rings = self.linked.link()
         self._standing = True
@@ -80,7 +80,7 @@ class Turns:
                 each.result(WAIT_S)
 
     def _stand(self, number: int) -> None:
-        """Serve the one or two questions that come before all else."""
+        """Serve the one or two questions that come first."""
         ring, follower = self.linked.rings[number], self.followers[number - 1]
         while self._standing:
             if ring.wait((), 0.01):
@@ -91,14 +91,14 @@ class Turns:
                 follower.serve(ring, frame)
 
     def serve(self, number: int, frames: int = 1) -> None:
-        """So many of what has come to stage `number`."""
+        """Serve `frames` frames at stage `number`."""
         ring = self.linked.rings[number]
         for _ in range(frames):
             assert ring.wait((), WAIT_S)
             self.followers[number - 1].serve(ring, ring.receive())
 
     def answers(self, count: int) -> list[StepAnswer]:
-        """Let everybody serve until the head has so many."""
+        """Let all stages serve until the head has `count` answers."""
         heard: list[StepAnswer] = []
         deadline = monotonic() + WAIT_S
         while len(heard) < count:
@@ -117,7 +117,7 @@ class Turns:
 
 
 def reference(tokens: tuple[int, ...] = PROMPT) -> Any:
-    """Logits [1, V] behind these, one by one, as the whole model gives them."""
+    """Logits [1, V] after these tokens, one by one, from the whole model."""
     whole = built("llama")
     caches = make_prompt_cache(whole)
     for token in tokens:
@@ -148,14 +148,14 @@ every_topology = pytest.mark.parametrize("turns", ["private", "forward", "revers
 
 
 def ask(turns: Turns, tokens: tuple[int, ...] = PROMPT) -> None:
-    """A new row, and tokens of it, each a step of its own: all at once on the ring."""
+    """Start a row and put its tokens on the ring, each as its own step, all at once."""
     turns.pipeline.compose([New(1)], "new")
     for token in tokens:
         turns.pipeline.forward(1, mx.array([[token]]), work=token)
 
 
 def check_once(turns: Turns) -> None:
-    """No stage has computed a step twice, nor left one out."""
+    """Check that every stage computed each step exactly once."""
     for stage in turns.stages:
         steps = [span.step for span in stage.meter.take_spans() if span.kind != "output"]
         assert steps == list(range(1, len(PROMPT) + 2))
@@ -172,7 +172,7 @@ def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) ->
     check_once(turns)
 
 
-# ---- links break, and what was on its way is sent again
+# ---- links break, and frames in flight are sent again
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_what_is_put_after_a_new_beginning_and_before_new_links_is_not_lost(turn
     np.testing.assert_array_equal(turns.logits(turns.answers(len(PROMPT) + 1)[-1]), reference())
 
 
-# ---- nobody answers
+# ---- missing answers
 
 
 def test_what_is_not_answered_in_time_is_sent_again_and_counts_once() -> None:
@@ -309,7 +309,7 @@ def test_new_links_that_bring_no_answer_are_tries_too(turns: Turns) -> None:
         turns.link()
 
 
-# ---- answers that nobody asked for
+# ---- unrequested answers
 
 
 GOOD = WorkFrame(FrameType.ACTIVATION, 2, 1, rows=1)
@@ -334,7 +334,7 @@ def boundary(*shape: int) -> list[Any]:
 
 
 def composed(turns: Turns) -> None:
-    """Step 1 is answered: an answer to step 2 is the next."""
+    """A pipeline with step 1 answered: an answer to step 2 is the next."""
     turns.pipeline.compose([New(1)])
     assert turns.answers(1) == [StepAnswer(None)]
 
@@ -468,7 +468,7 @@ def test_a_standing_that_nobody_tells_breaks_the_link(turns: Turns, told: Told, 
 
 
 def test_figures_that_were_asked_for_come_over_new_links_too(turns: Turns) -> None:
-    """An answer may wait for them with its end."""
+    """An answer may wait with its end until they come."""
     asked = 2
     for _ in range(asked):
         assert turns.pipeline.ask_samples()

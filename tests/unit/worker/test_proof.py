@@ -1,4 +1,4 @@
-"""What the proof takes for granted, and what it does not."""
+"""Facts that the proof accepts without a check, and facts that it checks."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def stage() -> LoadedStage:
 
 @contextmanager
 def weights(stage: LoadedStage, array: mx.array) -> Iterator[None]:
-    """Those of a layer are others for a while."""
+    """Replace the weights of a layer for a while."""
     model: Any = stage.layers.model
     layer = model.layers[4].mlp.up_proj
     before, layer.weight = layer.weight, array

@@ -1,5 +1,6 @@
-"""What ranks tell each other over real links: token ids on their way, before anything is computed, and acknowledgements
-back. Each rank has the whole model here, so that no group is needed.
+"""Frames between ranks over real links: token ids before anything is computed, and acknowledgements back.
+
+Each rank has the whole model here, so that no group is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PROMPT = (7, 11, 13)
 
 
 class Ranks:
-    """A head and two that follow it, which serve when the test lets them."""
+    """A head and two followers, which serve when the test lets them."""
 
     def __init__(self, linked: Linked) -> None:
         whole = built("llama")
@@ -57,7 +58,7 @@ class Ranks:
         self.pipeline._ring = linked.head
 
     def come(self, number: int) -> WorkFrame:
-        """The next frame that has come to a rank, which serves it."""
+        """Let a rank serve its next frame, and return it."""
         ring = self.linked.rings[number]
         assert ring.wait((), WAIT_S)
         frame = ring.receive()
@@ -68,7 +69,7 @@ class Ranks:
         return kept
 
     def tokens(self, *tokens: int, quiet: bool = False) -> Any:
-        """Give all ranks tokens of row 1; the head's logits."""
+        """Give all ranks tokens of row 1; returns the head's logits."""
         self.pipeline.forward(1, mx.array([tokens]), quiet=quiet, request=UID, work=tokens)
         answer = self.pipeline.take()
         assert answer
@@ -76,7 +77,7 @@ class Ranks:
         return np.array(answer.logits)
 
     def begin(self) -> None:
-        """Row 1, on every rank."""
+        """Start row 1 on every rank."""
         self.pipeline.compose([New(1)], "new")
         answer = self.pipeline.take()
         assert answer
@@ -87,7 +88,7 @@ class Ranks:
         assert self.pipeline.take() is None, "an acknowledgement"
 
     def computed(self, number: int) -> list[str]:
-        """What a rank has computed since the last call."""
+        """Kinds of forwards that a rank has computed since the last call."""
         return [span.kind for span in self.stages[number].meter.take_spans() if span.kind != "compose"]
 
 
@@ -106,7 +107,7 @@ def ranks(idle: Ranks) -> Ranks:
 
 
 class Answered(NamedTuple):
-    """A plain request: its tokens, and the frames of its work that came to the first rank that follows."""
+    """A plain request: its tokens, and the frames of its work at the first follower."""
 
     tokens: tuple[int, ...]
     frames: list[WorkFrame]
@@ -118,14 +119,14 @@ class Answered(NamedTuple):
 
 
 class Asking:
-    """The head of ranks as in a worker; nobody has anything else to tell it, and it never waits."""
+    """The head of ranks as in a worker; it gets no other message, and it never waits."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks, self._said = ranks, list[Report]()
         self._head = Head(ranks.linked.plan, ranks.pipeline, self._said.append, BYTES, draft=0)
 
     def answered(self, request: Request) -> Answered:
-        """All ranks serve until it is done."""
+        """Let all ranks serve until the request is done."""
         self._head.submit(request)
         said, frames, until = len(self._said), list[WorkFrame](), monotonic() + WAIT_S
         reads, writes = os.pipe()
@@ -177,7 +178,7 @@ def test_a_plain_request_is_its_prompt_and_a_step_for_every_token(
     assert first.told == [[list(prompt[:-1])], [[prompt[-1]]], *([[token]] for token in first.tokens[:-1])]
     assert again.told == first.told[: 1 + count]
     assert again.frames[0].request == bytes.fromhex(request.request_id) != first.frames[0].request
-    # steps are those of a lane: which rows are in it the compositions have said
+    # steps are of a lane, whose rows come from the compositions
     assert {frame.request for frame in (*first.frames[1:], *again.frames[1:])} == {NO_REQUEST}
 
 
@@ -197,7 +198,7 @@ def test_what_slows_the_head_is_seen_in_its_own_phase_of_every_step(
     asking.answered(a_request(PROMPT, max_tokens=2))
     if where:
         slowed(monkeypatch, where)
-    else:  # the others are in this process, too, and quick
+    else:  # the others are in this process, too, and fast
         slow(monkeypatch, idle.linked.head._sender, "_transmit")
     request = partial(a_request, PROMPT, max_tokens=STEPS)
     # the other ranks compute in this thread, and the head waits for them: on a slow machine for 20 ms, too
@@ -205,7 +206,7 @@ def test_what_slows_the_head_is_seen_in_its_own_phase_of_every_step(
 
 
 def asked(ranks: Ranks) -> None:
-    """A prompt, and so many steps that two tokens come of it."""
+    """Send a prompt and two steps, which give two tokens."""
     ranks.tokens(*PROMPT[:-1], quiet=True)
     for token in (PROMPT[-1], 99):
         ranks.tokens(token)

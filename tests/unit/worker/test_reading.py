@@ -1,4 +1,4 @@
-"""What the head makes of a Mac beside the ring that does not do what it should: the ring reads, and nothing waits."""
+"""A prefill Mac fails in any way: the ring reads the prompt itself, and nothing waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ID = "ab" * 16
 
 
 class Beside:
-    """The other Mac as `Reading` sees it: what was asked of it, and what it says."""
+    """The prefill Mac as the head sees it: the requests sent to it, and its replies."""
 
     needs_new_keys = False
     is_at_rest = True
@@ -66,7 +66,7 @@ class Beside:
 
 
 class Ring:
-    """What waits for a beginning, and what came of it."""
+    """A scheduler that records the rows started, and whether the ring reads the prompt."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[int, int, bool]] = []
@@ -88,7 +88,7 @@ class Ring:
         self.source.ended(request_id, 0)
 
 
-def a_desk() -> tuple[Reading, Beside, Ring, list[Report]]:
+def a_reading() -> tuple[Reading, Beside, Ring, list[Report]]:
     ring, told, beside = Ring(), list[Report](), Beside()
     plan: Plan = plan_of(2)
     plan = replace(plan, chunk=16, prefill=Prefill(stage=plan.stages[0], least=32, share=0.5))
@@ -107,7 +107,7 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading_of, "monotonic", lambda: 5.0)
-    reading, beside, ring, _ = a_desk()
+    reading, beside, ring, _ = a_reading()
     assert [(asked.start, asked.stop) for asked in beside.asked] == [(0, 16), (16, 32)]
     for _ in range(3):
         beside.says(WHOLE)
@@ -132,7 +132,7 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
 )
 @pytest.mark.promise("P37")
 def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int, CachePart]) -> None:
-    reading, beside, ring, told = a_desk()
+    reading, beside, ring, told = a_reading()
     beside.says(caches)
     while reading.turn():
         pass
@@ -142,14 +142,14 @@ def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int,
     assert (waited := reading.take_waited(ID))
     assert waited.tokens == 0
     assert [type(op) for op in beside.ops] == [New, Drop]
-    beside.says(WHOLE)  # of what was given up nothing counts
+    beside.says(WHOLE)  # spans of a cancelled request have no effect
     beside.is_at_rest = False
     reading.turn()
     assert ring.spans == []
 
 
 def test_a_link_that_breaks_is_told_and_the_ring_reads() -> None:
-    reading, beside, ring, told = a_desk()
+    reading, beside, ring, told = a_reading()
     beside.is_gone = True
     beside.says(WHOLE)
     while reading.turn():

@@ -1,4 +1,4 @@
-"""The Mac with the output head chooses as the head would, and neither believes what the other could not have said."""
+"""The Mac with the output head chooses as the head would, and each refuses impossible messages of the other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sampler(asked: Request) -> RowSampler:
 
 
 def told(asked: Request) -> Admit:
-    """Over the link."""
+    """The request as it arrives over the link."""
     (order,) = decode_orders(encode_orders([asked.admit])[0])
     assert isinstance(order, Admit)
     return order
@@ -71,7 +71,7 @@ def test_tokens_are_those_that_the_head_would_choose(sampling: Sampling) -> None
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_row_that_goes_on_is_chosen_for_as_if_it_had_never_stopped(sampling: Sampling, count: int) -> None:
-    """The Mac is told of what is written how much there is, and of its words what penalties look at."""
+    """The Mac gets the number of written tokens, and the tokens that penalties need."""
     asked = request(sampling, min_tokens=3)
     undisturbed = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     undisturbed.admit(told(asked))

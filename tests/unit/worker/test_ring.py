@@ -1,4 +1,4 @@
-"""The ring's links get new keys and say what came over them, between threads; no model is needed for that."""
+"""The ring's links get new keys and count their traffic, between threads; no model is needed for that."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MIB = 1 << 20
 
 
 class Used:
-    """Every seal that was made: which key, which nonce, which session."""
+    """Every seal made: key, nonce and session."""
 
     def __init__(self) -> None:
         self.nonces: list[tuple[bytes, bytes]] = []
         self.sessions: dict[bytes, set[bytes]] = {}
 
     def cipher(self, key: bytes) -> Any:
-        """ChaCha20Poly1305 that writes down what it seals."""
+        """ChaCha20Poly1305 that records its seals."""
         real = ChaCha20Poly1305(key)
 
         class Recording:
@@ -55,7 +55,7 @@ class Used:
 
 
 class Threads:
-    """The stages of a ring, each in its thread; all but the head send on what comes."""
+    """The stages of a ring, each in its thread; all but the head pass frames on."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -85,7 +85,7 @@ class Threads:
             ring.close()
 
     def round(self, step: int, request: bytes = b"r" * 16) -> None:
-        """As the head does: new keys if they are due, then once round the ring."""
+        """Go once round the ring as the head does: with new keys if they are due."""
         if self.head.needs_new_keys:
             self.head.renew()
         self.head.send_work(WorkFrame(FrameType.COMPOSE, step, request=request, payload=[BODY]), step)
@@ -93,12 +93,12 @@ class Threads:
         assert (came.step, came.request, bytes(came.payload[0]), base) == (step, request, BODY, step)
 
     def rounds(self, count: int) -> None:
-        """So many, one after the other."""
+        """Run `count` rounds, one after the other."""
         for step in range(1, count + 1):
             self.round(step)
 
     def samples(self) -> list[StageSample]:
-        """What every stage tells of itself, in ring order."""
+        """The figures of every stage, in ring order."""
         self.head.send_samples([])
         return read_samples(self.head.expect(FrameType.TELEMETRY, WAIT_S))
 
@@ -114,7 +114,7 @@ def threads() -> Iterator[Threads]:
 
 @contextmanager
 def hung_up(threads: Threads) -> Iterator[None]:
-    """The head is gone afterwards, and nobody hangs."""
+    """Close the head at the end, and check that no stage hangs."""
     try:
         yield
     finally:
@@ -194,7 +194,7 @@ def test_a_stage_that_cannot_be_reached_breaks_the_ring_and_everybody_learns_it_
 
 
 def test_new_links_need_the_roster_of_the_old_ones(threads: Threads) -> None:
-    """A stage that was given another roster meanwhile does not answer under it."""
+    """A stage with another roster by then does not answer under it."""
     linked = threads.link(2, msgspec.structs.replace(ENDLESS, frames=5))
     linked.know(1, cluster(3))
     with hung_up(threads), pytest.raises(LinkLost, match="closed the link"):
@@ -234,7 +234,7 @@ def test_a_key_that_nobody_renewed_stops_and_the_link_with_it(threads: Threads) 
         assert isinstance(threads.followers[0].exception(WAIT_S), LinkLost), "it was hung up on"
 
 
-# ---- what comes over them
+# ---- traffic on the links
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_why_the_ring_breaks_goes_round_and_is_raised_as_what_it_is(pair: Linked
     with pytest.raises(HandshakeError, match="another Mac"):
         pair.head.expect(FrameType.RESUME, WAIT_S)
     pair.head.close()
-    pair.rings[1].send_break(HandshakeError("It is another Mac.").problem)  # nobody is there, and nothing is raised
+    pair.rings[1].send_break(HandshakeError("It is another Mac.").problem)  # no other end, and nothing is raised
 
 
 def sample_frame(body: object) -> Frame:
@@ -295,7 +295,7 @@ def sample_frame(body: object) -> Frame:
 @pytest.mark.parametrize("field", ["compute_s", "wait_s", "open_s"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e10], ids=str)
 def test_figures_that_cannot_be_are_refused(field: str, value: float) -> None:
-    """Window and chunk follow them."""
+    """Window and chunk follow the figures."""
     with pytest.raises(ProtocolError, match="impossible times"):
         read_samples(sample_frame([{"index": 0}, {"index": 1, field: value}]))
     assert read_samples(sample_frame([{"index": 1, field: 1e9}]))
@@ -314,7 +314,7 @@ def test_each_stage_tells_of_itself_and_of_nobody_else(pair: Linked, indices: li
         pair.head.note_keys([StageSample(index=index) for index in indices])
 
 
-# ---- the head reads on while it cannot send
+# ---- the head reads while it can't send
 
 
 @pytest.mark.slow
@@ -350,6 +350,6 @@ def test_a_neighbour_that_answers_unasked_while_the_head_cannot_send_is_hung_up_
 
 
 def send_unread(head: Ring) -> None:
-    """More than the buffers hold."""
+    """Send more than the buffers hold."""
     for step in range(1, 200):
         head.send_work(WorkFrame(FrameType.ACTIVATION, step, rows=1, payload=[bytes(MIB - 64)]), 1)

@@ -1,4 +1,4 @@
-"""The head saves and loads between its turns, in one process; whatever ends it leaves nothing behind."""
+"""The head saves and loads between its turns, in one process; every kind of end leaves nothing in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def a_plan() -> Plan:
 
 
 class SessionRing:
-    """A head that owns the whole model, and what it told."""
+    """A head that owns the whole model, and its reports."""
 
     def __init__(self, folder: Path) -> None:
         whole = build(VARIANT)
@@ -68,7 +68,7 @@ class SessionRing:
         self.head.turn(inbox)
 
     def rest(self) -> list[Report]:
-        """Turns until nothing is left to do, and what was told meanwhile."""
+        """Take turns until nothing is left; returns the reports meanwhile."""
         mark = len(self.reports)
         while self.head.is_busy:
             self.turn()
@@ -87,74 +87,74 @@ class SessionRing:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> SessionRing:
+def ring(tmp_path: Path) -> SessionRing:
     return SessionRing(tmp_path)
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A file of PROMPT and the beginning of its answer."""
-    desk = SessionRing(tmp_path)
-    desk.ask(PROMPT)
-    desk.save(held(desk))
-    assert desk.rest() == [SessionSaved()]
-    return desk.path
+    """A file with PROMPT and the start of its answer."""
+    ring = SessionRing(tmp_path)
+    ring.ask(PROMPT)
+    ring.save(held(ring))
+    assert ring.rest() == [SessionSaved()]
+    return ring.path
 
 
-def held(desk: SessionRing) -> list[int]:
-    """What its newest row at rest holds."""
-    return list(desk.head._scheduler.parked[-1].tokens)
+def held(ring: SessionRing) -> list[int]:
+    """The tokens of its newest parked row."""
+    return list(ring.head._scheduler.parked[-1].tokens)
 
 
-def test_what_was_saved_is_reused_once_it_is_loaded(desk: SessionRing, saved: Path) -> None:
+def test_what_was_saved_is_reused_once_it_is_loaded(ring: SessionRing, saved: Path) -> None:
     tokens = reading(saved, SECRET)[0].tokens
-    desk.load()
-    assert desk.rest() == [SessionLoaded()]
-    assert desk.ask([*tokens, 3, 4]).reused_tokens == len(tokens)
+    ring.load()
+    assert ring.rest() == [SessionLoaded()]
+    assert ring.ask([*tokens, 3, 4]).reused_tokens == len(tokens)
 
 
-def test_a_row_is_of_no_use_while_it_comes(desk: SessionRing, saved: Path) -> None:
+def test_a_row_is_of_no_use_while_it_comes(ring: SessionRing, saved: Path) -> None:
     tokens = reading(saved, SECRET)[0].tokens
-    desk.load()
-    desk.turn()
-    assert desk.ask([*tokens, 3, 4]).reused_tokens == 0
+    ring.load()
+    ring.turn()
+    assert ring.ask([*tokens, 3, 4]).reused_tokens == 0
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 9])
-def test_what_is_given_up_leaves_nothing(desk: SessionRing, saved: Path, turns: int) -> None:
+def test_what_is_given_up_leaves_nothing(ring: SessionRing, saved: Path, turns: int) -> None:
     before = saved.read_bytes()
     tokens = reading(saved, SECRET)[0].tokens
-    for begin in (desk.load, lambda: desk.save(held(desk))):
-        desk.ask([8, 9, 8, 7])
+    for begin in (ring.load, lambda: ring.save(held(ring))):
+        ring.ask([8, 9, 8, 7])
         begin()
         for _ in range(turns):
-            desk.turn()
-        desk.head.sessions.fail(LinkLost("It is over.").problem)
-        assert desk.reports[-1] == SessionFailed(problem=LinkLost("It is over.").problem)
-        desk.rest()
+            ring.turn()
+        ring.head.sessions.fail(LinkLost("It is over.").problem)
+        assert ring.reports[-1] == SessionFailed(problem=LinkLost("It is over.").problem)
+        ring.rest()
         assert [path.name for path in saved.parent.iterdir()] == ["x.mcs"]
         assert saved.read_bytes() == before
-    assert desk.ask([*tokens, 3, 4]).reused_tokens == 0
-    assert not desk.head._scheduler._prefixes._pins
-    assert len(desk.head._pipeline._shapes) == len(desk.head._scheduler.parked)
+    assert ring.ask([*tokens, 3, 4]).reused_tokens == 0
+    assert not ring.head._scheduler._prefixes._pins
+    assert len(ring.head._pipeline._shapes) == len(ring.head._scheduler.parked)
 
 
-def test_another_one_has_to_wait(desk: SessionRing, saved: Path) -> None:
-    desk.load()
-    for begin in (desk.load, lambda: desk.save(PROMPT)):
+def test_another_one_has_to_wait(ring: SessionRing, saved: Path) -> None:
+    ring.load()
+    for begin in (ring.load, lambda: ring.save(PROMPT)):
         begin()
-        (refused,) = desk.reports[-1:]
+        (refused,) = ring.reports[-1:]
         assert isinstance(refused, SessionFailed)
         assert refused.problem.kind == "Busy"
-    assert desk.rest() == [SessionLoaded()]
+    assert ring.rest() == [SessionLoaded()]
 
 
-def test_what_the_ring_forgets_ends_it(desk: SessionRing, saved: Path) -> None:
-    desk.load()
-    desk.turn()
-    desk.head.fail_all(LinkLost("All is lost.").problem)
-    assert isinstance(desk.reports[-1], SessionFailed)
-    assert not desk.head.sessions.is_busy
+def test_what_the_ring_forgets_ends_it(ring: SessionRing, saved: Path) -> None:
+    ring.load()
+    ring.turn()
+    ring.head.fail_all(LinkLost("All is lost.").problem)
+    assert isinstance(ring.reports[-1], SessionFailed)
+    assert not ring.head.sessions.is_busy
 
 
 @pytest.mark.parametrize(

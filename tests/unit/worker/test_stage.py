@@ -1,4 +1,4 @@
-"""A chain of stages does with handles what mlx-lm does with its caches, and refuses what no honest head asks."""
+"""A chain of stages does with handles what mlx-lm does with its caches, and refuses impossible requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ring_of(variant: str, whole: Any, cuts: tuple[int, ...]) -> Ring:
 
 
 class Alike(Handles):
-    """Every composition and forward over a ring, and beside it over the whole model with mlx-lm's caches."""
+    """Runs every composition and forward over a ring, and over the whole model with mlx-lm's caches."""
 
     def __init__(self, ring: Ring, whole: Any) -> None:
         super().__init__(ring.trim_limit, lambda: make_prompt_cache(whole))
@@ -95,7 +95,7 @@ def test_one_row_is_computed_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("variant", ["gemma3_text", "qwen3_next"])
 def test_rows_that_share_a_batch_get_what_each_gets_alone(variant: str) -> None:
-    """Short ones too, beside full windows that are given one token, and several then."""
+    """The batch has short rows and full windows, which get one token and later several."""
     whole = build(variant)
     ring = ring_of(variant, whole, (3,))
     rng = np.random.default_rng(5)
@@ -150,7 +150,7 @@ def test_caches_in_few_bits_are_mlx_lms_and_hold_one_row_each() -> None:
         maybe_quantize_kv_cache(caches, 0, KV_GROUP, 8)
         np.testing.assert_allclose(ring.step(row, inputs), np.array(expected), rtol=0, atol=1e-5)
     ring.compose([Copy(copy, row), Trim(copy, 3)])
-    # keys and values of 256 positions on three layers, which would be four bytes wide
+    # keys and values of 256 positions on three layers, at four bytes each
     assert ring.own_bytes(copy) < 3 * 2 * 256 * KV_GROUP * 4 / 3
     ring.step(copy, [[5, 6, 7]])
     with pytest.raises(StageFailed, match="few bits"):
@@ -166,7 +166,7 @@ def last() -> LoadedStage:
 
 @pytest.fixture
 def stage(last: LoadedStage) -> LoadedStage:
-    """Handle 1 is a row of 5 tokens, 2 a batch of two rows, 3 an empty row."""
+    """A stage: handle 1 is a row of 5 tokens, 2 a batch of two rows, 3 an empty row."""
     last.reset()
     last.compose([New(1), New(3), New(4), New(5)])
     last.run(1, boundary(1, 5), 0)
@@ -282,7 +282,7 @@ def test_copies_share_memory_until_one_of_them_is_written(stage: LoadedStage) ->
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "gpt2"])
 def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
-    """Of one row and of a batch; nothing is built again once the step is here."""
+    """For one row and for a batch; nothing is built again once the step is here."""
     whole = build(variant)
     ring, alone = (private_ring(whole, lambda: twin(variant, whole), (3,)) for _ in range(2))
 
@@ -301,7 +301,7 @@ def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
 
 
 def test_what_comes_next_is_built_for_all_that_came_meanwhile() -> None:
-    """Two lanes, one right behind the other, leave nobody idle between them."""
+    """Two lanes, one right after the other, leave no stage idle between them."""
     whole = build("llama")
     ring, alone = (private_ring(whole, lambda: twin("llama", whole), (3,)) for _ in range(2))
     head, last = ring.stages
@@ -367,7 +367,7 @@ def test_output_and_next_step_are_one_graph_where_the_tokens_between_them_are_fo
     refuse = Mock(side_effect=RuntimeError("It was to be built before."))
     with patch.object(head.layers, "output", refuse), patch.object(head.layers, "embed", refuse):
         logits = returned(out)
-        out, position = head.embed(row, given[0]), position + 1  # before anybody has read them
+        out, position = head.embed(row, given[0]), position + 1  # before the values are read
     expected = alone.step(other, [[21]])
     assert np.array_equal(np.array(logits.astype(mx.float32)), expected)
     token = int(expected.argmax())
@@ -381,7 +381,7 @@ def test_output_and_next_step_are_one_graph_where_the_tokens_between_them_are_fo
 
 
 def test_a_gpu_that_gives_up_while_a_graph_is_built_ahead_is_told() -> None:
-    """And any other failure there is told where the step is here."""
+    """Any other failure there is reported when the step is here."""
     whole = build("llama")
     ring = private_ring(whole, lambda: twin("llama", whole), (3,))
     stage, row = ring.stages[1], ring.begin()

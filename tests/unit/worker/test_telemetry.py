@@ -1,4 +1,4 @@
-"""What the node hears of a stage's steps: little while they are many, and the last one always."""
+"""Reports of a stage's steps to the node: rare while there are many steps, and always one for the last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.worker.telemetry import STEP_EVERY_S, Steps
 
 @given(st.lists(st.floats(0.001, 2.0), min_size=1, max_size=200))
 def test_steps_are_told_seldom_and_the_last_one_in_time(gaps: list[float]) -> None:
-    """As a worker does it, which waits until the next step comes or something is due."""
+    """The loop is a worker's: it waits until the next step comes or a report is due."""
     told: list[tuple[float, int]] = []
     now = 0.0
     steps = Steps(lambda step: told.append((now, step)))

@@ -1,4 +1,4 @@
-"""What a frame of the engine says comes back as it was said, and whatever nobody says is a ProtocolError."""
+"""Frames of the engine are decoded as they were encoded, and every other frame is a ProtocolError."""
 
 from __future__ import annotations
 
