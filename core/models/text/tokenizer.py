@@ -102,7 +102,7 @@ class Tokens:
     def __init__(self, wrapper: Any, directory: Path) -> None:
         self._wrapper, self._directory = wrapper, directory
         vocabulary = wrapper.get_vocab()
-        self._form, self._is_harmony = form_of(wrapper), is_harmony(vocabulary)
+        self._form, self._is_harmony = form_of(wrapper), is_harmony(wrapper, vocabulary)
         ends = {vocabulary[CALL_END]} if self._is_harmony else set()
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
@@ -149,9 +149,10 @@ class Tokens:
         only one. Otherwise the conversation in the chat template with `tools` and `options`, ready for the answer.
         Raises UsageError for a conversation without a template, and BadModel or UsageError if the template does.
         """
-        if not raw and not self.has_chat_template and len(messages) > 1:
+        if not raw and not self.has_chat_template and (len(messages) > 1 or tools):
             fix = "Send one message alone, or load a model that was made for chats."
-            raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no conversation.", fix)
+            what = "tools" if tools else "conversation"
+            raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no {what}.", fix)
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, tools, options or {})

@@ -68,6 +68,8 @@ def test_without_a_template_one_message_is_sent_raw_and_a_conversation_is_refuse
     assert plain.encode(CHAT[-1:], raw=False) == plain.encode(CHAT, raw=True)
     with pytest.raises(UsageError, match="has no chat template"):
         plain.encode(CHAT, raw=False)
+    with pytest.raises(UsageError, match="takes no tools"):
+        plain.encode(CHAT[-1:], raw=False, tools=[Tool(name="look_up")])
 
 
 def test_a_template_in_chat_template_json_is_used_where_no_other_is(
