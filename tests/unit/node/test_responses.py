@@ -78,21 +78,22 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
             "the schema must be a JSON object",
         ),
         ({"tool_choice": "required"}, 'tool_choice is "required"'),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input: type 'item_reference' is not supported"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "type 'input_image' is not supported",
         ),
-        (
-            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
-            "must be a JSON object",
-        ),
+        ({"prompt": {"id": "p"}}, "prompt is not supported"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         request(**fields)
     assert said in refused.value.what
+
+
+def test_items_of_other_servers_become_placeholders() -> None:
+    said = request(input=[{"type": "web_search_call", "id": "ws_1"}, {"role": "user", "content": "And?"}]).messages
+    assert [m.content for m in said] == ["[web search call left out: this model reads text]", "And?"]
 
 
 def test_one_call_at_a_time_goes_along() -> None:

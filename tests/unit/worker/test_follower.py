@@ -134,7 +134,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[StagePair]:
 @contextmanager
 def broken(stage: LoadedStage) -> Iterator[None]:
     """Give a layer weights of a shape that can't be multiplied."""
-    model: Any = stage.layers._model
+    model: Any = stage.layers.model
     layer = model.layers[CUT + 1].mlp.up_proj
     before, layer.weight = layer.weight, mx.zeros((7, 7))
     try:
