@@ -33,7 +33,7 @@ _Request = TypeVar("_Request")
 def request_body(raw: bytes, kind: type[_Request]) -> _Request:
     """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
     fields = decoded(raw, dict[str, msgspec.Raw])
-    given = {name: value for name, value in fields.items() if memoryview(value) != b"null"}
+    given = {name: value for name, value in fields.items() if bytes(memoryview(value)[:5]) != b"null"}
     if shapes := sorted(given.keys() & _OTHER_SHAPES):
         raise UsageError(f"{shapes[0]} is not supported.", "Send the schema in the field of this API.")
     return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind)

@@ -109,6 +109,8 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     background: bool | None = None
     conversation: Any = None
     prompt: Any = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
     max_output_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
-from core.node.public_api.responses_replies import ItemEvents
-from core.node.public_api.responses_request import ResponseBody
+from core.events import RequestDone
+from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, ResponseReply, items_of
+from core.node.public_api.responses_request import Item, ResponseBody, messages_of
 from core.node.public_api.stored_responses import MAX_RESPONSES, StoredResponses
 from core.requests.answers import ChatRequest, Message
 
@@ -123,6 +126,35 @@ def test_the_events_of_an_answer_come_to_its_items() -> None:
         own = [event for event in events if event.get("item_id") == item["id"]]
         deltas = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
         assert deltas == item.get("arguments", item.get("input")) or deltas == item["content"][0]["text"]
+
+
+def test_a_response_is_as_the_openai_package_publishes_it() -> None:
+    stored: list[dict[str, Any]] = []
+    reply = ResponseReply(
+        id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]), tools=TOOLS[:2]
+    )
+    encoder = ResponseEncoder(reply, lambda body, _: stored.append(body))
+    encoder.take(0, TextPart("So"))
+    encoder.take(0, RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, tokens=7))
+    lines = [*encoder.beginning(), *encoder.ending()]
+    for line in lines:
+        TypeAdapter(ResponseStreamEvent).validate_json(line.partition(b"data: ")[2])
+    body = msgspec.json.decode(msgspec.json.encode(stored[0]))
+    Response.model_validate(body)
+    assert (body["status"], body["output"][0]["status"]) == ("incomplete", "incomplete")
+    # the Open Responses suite wants these, too
+    assert [body[name] for name in ("temperature", "top_p", "top_logprobs", "presence_penalty")] == [0, 1, 0, 0]
+    names = {"completed_at", "max_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key"}
+    assert names <= body.keys()
+    assert [tool["strict"] for tool in body["tools"] if tool["type"] == "function"] == [True]
+
+
+def test_a_conversation_is_listed_as_items() -> None:
+    said = [Message(role="user", content="Hi"), Message(role="assistant", content="", tool_calls=(CALL,))]
+    said += [Message(role="tool", content="a step", tool_call_id="call_1"), Message(role="assistant", content="So.")]
+    items = [item for number, message in enumerate(said) for item in items_of(message, number)]
+    assert [item["type"] for item in items] == ["message", "function_call", "function_call_output", "message"]
+    assert messages_of(msgspec.convert(items, tuple[Item, ...])) == said
 
 
 def test_the_newest_are_kept_each_for_its_own_key() -> None:
