@@ -16,7 +16,7 @@ _STRICT_ID, _USUAL_ID = "callid000", "call_probe-00001"
 
 
 class TemplateForm(NamedTuple):
-    """What a template takes. The defaults take everything."""
+    """Forms of conversations that a template takes. The defaults take everything."""
 
     objects: bool = True  # arguments of calls as objects, not as text
     empty: bool = True  # "" as the content of a message with calls, not None

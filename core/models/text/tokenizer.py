@@ -288,7 +288,7 @@ class Tokens:
 
     @cached_property
     def _template_form(self) -> TemplateForm:
-        """What the chat template takes."""
+        """Forms of conversations that the chat template takes."""
 
         def shows(turns: Sequence[Turn], words: Sequence[str]) -> bool:
             with suppress(BadModel, UsageError):
