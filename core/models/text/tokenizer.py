@@ -29,6 +29,7 @@ from core.models.text.answer_reader import AnswerReader, TaggedReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
+from core.models.text.generation_config import recommended
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.harmony import CALL_END, HarmonyReader, harmony_grammar, harmony_turns, is_harmony
@@ -105,6 +106,7 @@ class Tokens:
         ends = {vocabulary[CALL_END]} if self._is_harmony else set()
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
+        self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
         self._checks: Run = run_child
 
