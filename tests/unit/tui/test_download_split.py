@@ -18,7 +18,7 @@ from tui.cli.transfers import _download_split
 
 
 class Watching:
-    """A watch of a node whose download of the settings ends at once; whoever waits longer fails."""
+    """A watch of a node whose download of the settings ends at once; a longer wait fails."""
 
     def __init__(self, listed: list[ModelChoice]) -> None:
         self.now: Snapshot = NOW
