@@ -1,4 +1,4 @@
-"""Which conversations a chat template takes, found by probes, and how others are rewritten for it."""
+"""Find by probes the conversations that a chat template takes, and rewrite others for it."""
 
 from __future__ import annotations
 
