@@ -15,22 +15,25 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from core.engine.constraints import RowGrammar
 from core.engine.requests import Admit
-from core.errors import Problem, UsageError
+from core.errors import Problem, StageFailed, UsageError
 from core.numbers import Logprob, TokenId
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
+_OVERFLOW_FIX: Final = "Ask in other words, or use a version of the model in bfloat16 or with more bits."
+LEAST_LOGPROB: Final = -9999.0  # of a token that the model rules out
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
 DRAWS_AT_ONCE: Final = 1024  # draws held in memory until they are evaluated
 
 
 class Picked(NamedTuple):
     """A chosen token, its logprob, and on request the top (token id, logprob), most probable first; after the
-    processors, before temperature.
+    processors, before temperature. Not `is_number`: the logits were no numbers, and the token means nothing.
     """
 
     token: TokenId
     logprob: Logprob | None = None
     top: Annotated[tuple[tuple[TokenId, Logprob], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
+    is_number: bool = True
 
 
 class RowSampler:
@@ -55,6 +58,7 @@ class RowSampler:
         self._history = list(row.prompt)
         self._eos = [token for token in row.eos if 0 <= token < vocab_size]
         self._owed = row.min_tokens - row.written if self._eos else 0
+        self._fault: Problem | None = None
 
     @property
     def processes(self) -> bool:
@@ -62,8 +66,13 @@ class RowSampler:
 
     @property
     def problem(self) -> Problem | None:
-        """Why its constraint can't be met; the tokens it chooses from then on don't count."""
-        return self._grammar.problem if self._grammar else None
+        """Why it can't choose; its tokens from then on don't count."""
+        return self._fault or (self._grammar.problem if self._grammar else None)
+
+    def check(self, picked: Sequence[Picked]) -> None:
+        """Note a problem if the model's numbers have overflowed."""
+        if not all(each.is_number for each in picked):
+            self._fault = StageFailed("The model's numbers overflow in this conversation.", _OVERFLOW_FIX).problem
 
     @property
     def is_plain(self) -> bool:
@@ -122,24 +131,25 @@ class RowSampler:
 
 class NextTokens(NamedTuple):
     """The next token of each row, `tokens` [rows, 1], still to be computed; the `samplers` know neither it nor the
-    `keys` after it. `told`: the result of `_with_top` for each row.
+    `keys` after it. `told`: the result of `_with_top` for each row; `finite`: whether its logits are numbers.
     """
 
     samplers: Sequence[RowSampler]
     tokens: mx.array
     told: Sequence[list[mx.array]]
+    finite: mx.array
     keys: Sequence[mx.array]
 
     def begin(self) -> None:
-        mx.async_eval(self.tokens, self.told, self.keys)
+        mx.async_eval(self.tokens, self.told, self.finite, self.keys)
 
     def read(self) -> list[Picked]:
         """Wait for the tokens and pass them to the samplers."""
-        mx.eval(self.tokens, self.told, self.keys)
+        mx.eval(self.tokens, self.told, self.finite, self.keys)
         # read in place: an array made of them would be computed after the step that was put since
         rows: Any = self.tokens.tolist()
         tokens = [int(token) for (token,) in rows]
-        picked = [_picked(token, each) for token, each in zip(tokens, self.told, strict=True)]
+        picked = [_picked(*each) for each in zip(tokens, self.told, _ints(self.finite), strict=True)]
         for sampler, key, pick in zip(self.samplers, self.keys, picked, strict=True):
             sampler.key = key
             sampler.took(pick.token)
@@ -161,7 +171,7 @@ def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
     else:
         tokens = mx.argmax(logprobs, axis=-1)
     told = [_with_top(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
-    return NextTokens(samplers, tokens.astype(mx.int32)[:, None], told, keys)
+    return NextTokens(samplers, tokens.astype(mx.int32)[:, None], told, _finite(logprobs, tokens), keys)
 
 
 def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
@@ -187,16 +197,18 @@ def pick_each(sampler: RowSampler, logits: mx.array) -> list[Picked]:
     logprobs = _logprobs(logits)
     tokens = mx.argmax(logprobs, axis=-1)
     told = [_with_top(logprobs[i], tokens[i : i + 1], sampler.logprobs) for i in range(len(logits))]
-    mx.eval(tokens, told)
-    return [_picked(token, each) for token, each in zip(_ints(tokens), told, strict=True)]
+    finite = _finite(logprobs, tokens)
+    mx.eval(tokens, told, finite)
+    return [_picked(*each) for each in zip(_ints(tokens), told, _ints(finite), strict=True)]
 
 
 def logprobs_of(logits: mx.array, tokens: Sequence[int], count: int) -> list[Picked]:
     """Logprob of each of `tokens` at its position of logits [positions, vocabulary], with the top `count`."""
     logprobs = _logprobs(logits)
     told = [_with_top(logprobs[i], mx.array([token]), count) for i, token in enumerate(tokens)]
-    mx.eval(told)
-    return [_picked(token, each) for token, each in zip(tokens, told, strict=True)]
+    finite = mx.logical_not(mx.isnan(logprobs).any(axis=-1))[: len(tokens)]
+    mx.eval(told, finite)
+    return [_picked(*each) for each in zip(tokens, told, _ints(finite), strict=True)]
 
 
 def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
@@ -236,13 +248,18 @@ def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx
     return [ids, logprobs[ids].astype(mx.float32)]
 
 
-def _picked(token: int, with_top: list[mx.array]) -> Picked:
-    if not with_top:
-        return Picked(token)
+def _finite(logprobs: mx.array, tokens: mx.array) -> mx.array:
+    """Whether the logprob of each chosen token is a number; one NaN among the logits makes all logprobs NaN."""
+    return mx.isfinite(mx.take_along_axis(logprobs, tokens[:, None], axis=-1))[:, 0]
+
+
+def _picked(token: int, with_top: list[mx.array], is_number: int) -> Picked:
+    if not (with_top and is_number):
+        return Picked(token, is_number=bool(is_number))
     ids, values = with_top
     (_, logprob), *others = zip(_ints(ids), _floats(values), strict=True)
     top = sorted((pair for pair in others if isfinite(pair[1])), key=lambda pair: (-pair[1], pair[0]))
-    return Picked(token, logprob, tuple(top))
+    return Picked(token, max(logprob, LEAST_LOGPROB), tuple(top))
 
 
 def _processors(sampling: Sampling) -> list[Any]:

@@ -23,6 +23,10 @@ Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Number | Fraction | str | None]
 
 
+# sampling options that a model may recommend
+ModelOption = Literal["temperature", "top_p", "top_k", "min_p", "repetition_penalty"]
+
+
 class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
     """One message of a conversation."""
 
@@ -58,6 +62,7 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
     stop: StopTexts = ()  # the answer ends before the first of these texts, even across token borders
     raw: bool = False  # send the last message without the chat template
+    model_sampling: tuple[ModelOption, ...] = ()  # options that are as the model recommends, whatever `sampling` says
     keep: bool = True  # False: never write any of it to disk
     tools: tuple[Tool, ...] = ()
     one_call: bool = False  # end the answer after its first tool call

@@ -268,6 +268,11 @@ class Head:
     def _report_prompt_logprobs(self, work: Chunk, logits: mx.array) -> None:
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
         found = logprobs_of(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
+        sampler = self._rows[request.request_id].sampler
+        sampler.check(found)
+        if sampler.problem and (ended := self._scheduler.cancel(request.request_id)):
+            self._finish([ended])
+            return
         tokens = tuple(TokenLogprobs(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
         self._report(PromptLogprobs(request_id=request.request_id, start=start, tokens=tokens))
 
@@ -287,8 +292,10 @@ class Head:
             self._take(step, self._choice.read(step, choice, alive))
 
     def _take(self, step: Step, chosen: Sequence[Sequence[Picked]]) -> None:
-        alive = [name for name in step.requests if self._scheduler.alive(name)]
-        broken = [self._scheduler.cancel(name) for name in alive if self._rows[name].sampler.problem]
+        alive = [(name, row) for name, row in zip(step.requests, chosen, strict=True) if self._scheduler.alive(name)]
+        for name, row in alive:
+            self._rows[name].sampler.check(row)
+        broken = [self._scheduler.cancel(name) for name, _ in alive if self._rows[name].sampler.problem]
         taken, ended = self._scheduler.stepped(step, [[picked.token for picked in row] for row in chosen])
         now = monotonic()
         for request_id, count, row in zip(step.requests, taken, chosen, strict=True):

@@ -39,7 +39,7 @@ POLL_S: Final = 0.05
 EXACT: Final = 1e-4
 HALF: Final = 1 / 32
 # A GPU rounds more, and a model may amplify it: this multiple of how much one process differs from itself when it reads
-# the same tokens in other parts. Wrong weights differ by more than that.
+# the same tokens in other chunks, and adds up in the parts of ranks. Wrong weights differ by more than that.
 OF_ROUNDING: Final = 4
 MOST: Final = 1 / 4
 
@@ -65,6 +65,7 @@ def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, id
             chunk=plan.chunk,
             kv_bits=plan.kv_bits,
             room_bytes=_room(plan),
+            ranks=len(plan.stages) if has_ranks(plan) else 1,
             told=[greedy(row) for row in mx.split(logits, POSITIONS)],
         )
         whole = run_whole(task, weight_bytes, logits.nbytes, idle)

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Collection, Iterator
+from copy import copy
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 import mlx.core as mx
 import mlx.nn as nn
 import msgspec
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_unflatten
 
 from core.models.lean_imports import import_for_layers_only
 
@@ -36,6 +37,7 @@ from core.models.metal import obey_device
 from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, load_slice
+from core.models.slicing.ranks import Rank, shard
 
 REFUSED: Final = 3
 CACHE_BYTES: Final = 256 << 20
@@ -51,6 +53,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     kv_bits: int | None = None
     # if the model is larger, it runs slice by slice, each within this or as small as possible
     room_bytes: int | None = None
+    ranks: int = 1  # parts in which the ring computes sums
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,21 +61,23 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
 
     logits: bytes  # [positions, vocabulary] in float32, packed as in a frame
     exact: bool  # nothing is rounded further
-    # how far they are from logits of the same tokens read one by one, which a GPU sums in another order
+    # how far they are from logits of the same tokens read one by one, with sums in the parts of ranks: other orders
     rounding: float = 0.0
 
 
 def run(task: Task) -> Whole:
-    """Run mlx-lm, in the ring's chunks and token by token. Raises BadModel, UnsupportedModel or StageFailed."""
+    """Run mlx-lm in chunks, then token by token and in parts. Raises BadModel, UnsupportedModel or StageFailed."""
     folder = read_folder(Path(task.directory))
-    model, layout = build_lazily(folder), folder.layout()
+    model, layout, paths = build_lazily(folder), folder.layout(), _summed_paths(folder, task.ranks)
     if task.room_bytes is not None and task.room_bytes < layout.total_bytes:
         cuts = legal_cuts(dry_run(model, folder.name))
         if spans := _spans(layout, sorted(cuts), task.room_bytes):
-            return _run_slices(task, folder, spans)
+            return _run_slices(task, folder, spans, paths)
     readings: list[list[mx.array]] = []
     try:
         for parts in _readings(task):
+            if readings:
+                _sum_in_parts(model, paths, task.ranks)
             caches = make_prompt_cache(model)
             readings.append([_forward(model, caches, part, task.kv_bits) for part in parts][-len(task.told) :])
     except (RuntimeError, ValueError) as error:
@@ -97,7 +102,7 @@ def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, 
     return spans
 
 
-def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -> Whole:
+def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]], paths: Collection[str]) -> Whole:
     readings = _readings(task)
     passing = [[[mx.array([part])] for part in parts] for parts in readings]
     dtypes: set[mx.Dtype] = set()
@@ -107,6 +112,8 @@ def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -
         layers = load_slice(folder, start, stop, embed=ends[0], output=ends[1])
         dtypes |= {array.dtype for array in layers.weights.values()}
         for number, parts in enumerate(readings):
+            if number:
+                _sum_in_parts(layers.model, paths, task.ranks)
             caches, positions = layers.caches.new(), [0, *accumulate(map(len, parts))]
             for at, arrays in enumerate(passing[number]):
                 step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
@@ -121,6 +128,44 @@ def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -
         gc.collect()  # loaded layers are in reference cycles
         mx.clear_cache()
     return _whole(task, rows, dtypes)
+
+
+class _Summed(nn.Module):  # type: ignore[misc]
+    """A linear layer, also of experts, whose input is divided over `count` parts, as ranks divide it."""
+
+    def __init__(self, layer: nn.Module, count: int) -> None:
+        super().__init__()
+        self.parts = [copy(layer) for _ in range(count)]
+        for name in layer.keys() & {"weight", "scales", "biases"}:
+            for part, array in zip(self.parts, mx.split(layer[name], count, axis=-1), strict=True):
+                part[name] = array
+        for part in self.parts[1:]:
+            part.pop("bias", None)
+
+    def __call__(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
+        inputs = mx.split(x, len(self.parts), axis=-1)
+        first, *others = [part(each, *args, **kwargs) for part, each in zip(self.parts, inputs, strict=True)]
+        total: mx.array = sum(others, first)
+        return total
+
+
+def _summed_paths(folder: ModelFolder, ranks: int) -> list[str]:
+    """Paths of the layers whose inputs mlx-lm divides over `ranks`, and whose results ranks add up."""
+    if ranks == 1:
+        return []
+    whole, part = build_lazily(folder), build_lazily(folder)
+    shard(part, Rank(0, ranks))
+    widths = {path: module.weight.shape[-1] for path, module in whole.named_modules() if "weight" in module}
+    return [
+        path
+        for path, module in part.named_modules()
+        if "weight" in module and module.weight.shape[-1] * ranks == widths.get(path)
+    ]
+
+
+def _sum_in_parts(model: nn.Module, paths: Collection[str], ranks: int) -> None:
+    layers = dict(model.named_modules())
+    model.update_modules(tree_unflatten([(path, _Summed(layers[path], ranks)) for path in paths]))
 
 
 def _whole(task: Task, readings: list[list[mx.array]], dtypes: Collection[mx.Dtype]) -> Whole:

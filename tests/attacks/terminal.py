@@ -70,7 +70,7 @@ class Terminal:
                 elif self.process.poll() is not None:
                     return
             except OSError:
-                return  # Linux says so when the last process of the terminal has ended
+                return  # Linux raises this when the last process of the terminal has ended
 
     def type(self, keys: str) -> None:
         """Type keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +46,7 @@ from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.messages import LinkProbe, LogReply, LogRequest, PeerSpeedRequest, SpeedResultSent
 from core.node.peers.room import PeersRoom
+from core.requests.disks import CopyRequest
 from core.settings import Home
 from tests.support.contexts import context_of
 from tests.support.copies import Links, Pair, held_model_named, pair
@@ -393,3 +394,17 @@ async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(messag
         store.forked = is_forked
         await table.handle(OTHER, message)
         assert len(heard) == count
+
+
+async def test_a_copy_of_what_a_mac_has_as_a_whole_ends_at_once_for_whoever_waits(pair: Pair, tmp_path: Path) -> None:
+    bus, link = Bus(), Deaf()
+    made, tasks = transfers(tmp_path, pair, link, bus)
+    model = held_model_named("toy")
+    made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
+    async with aclosing(bus.follow()) as events, asyncio.timeout(5):
+        await anext(events)
+        await made.copy(CopyRequest(fingerprint=model.fingerprint, to=(OTHER,)))
+        shown = await anext(events)
+    assert isinstance(shown, Transfer)
+    assert (shown.mac, shown.model, shown.state) == (OTHER, "toy", "done")
+    await tasks.stop()

@@ -52,7 +52,7 @@ CLIENT, SERVER = ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER
 ACTIVATION, ERROR = FrameType.ACTIVATION, FrameType.ERROR
 
 
-class Beside:
+class HostileStage:
     """Stage 0 of a ring, played by the test; stage 1 is the victim, and the keys of stage 2 are ours as well."""
 
     def __init__(self, ring: WorkerRing) -> None:
@@ -146,73 +146,73 @@ def activation(step: int, *, position: int = 0) -> WorkFrame:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileStage]:
     model = tmp_path_factory.mktemp("model") / "llama"
     make_model(model, "llama")
     with worker_ring(model, (3, 6)) as ring:
         for other in (ring.workers[0], ring.workers[2]):
             other.kill()
-        with closing(Beside(ring)) as played:
+        with closing(HostileStage(ring)) as played:
             yield played
             assert played.victim.is_alive
 
 
-async def ready(beside: Beside, port: int) -> int:
+async def ready(hostile: HostileStage, port: int) -> int:
     """1 if an honest dial through `port` becomes a link."""
-    beside.see_that_it_waits()
+    hostile.see_that_it_waits()
     try:
-        sender = await asyncio.to_thread(beside.dial, port)
+        sender = await asyncio.to_thread(hostile.dial, port)
     except LinkError:
         return 0
     sender.close()
     return 1
 
 
-async def comes_through(beside: Beside) -> None:
+async def comes_through(hostile: HostileStage) -> None:
     """Whether an honest dial succeeds; repeated if the victim gave up just then."""
     async with asyncio.timeout(LINK_S * 4):
         while True:
-            beside.see_that_it_waits()
+            hostile.see_that_it_waits()
             with suppress(LinkError):
-                for end in await asyncio.to_thread(lambda: beside.finish(beside.dial())):
+                for end in await asyncio.to_thread(lambda: hostile.finish(hostile.dial())):
                     end.close()
                 return
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.promise("P2")
-async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(beside: Beside) -> None:
+async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(hostile: HostileStage) -> None:
     """The other 500 are those of the control plane, in `test_middle`. After each man, an honest dial succeeds."""
-    own, theirs = (stage.device_id for stage in beside.plan.stages[:2])
+    own, theirs = (stage.device_id for stage in hostile.plan.stages[:2])
     men = {
         "a stranger": (Stranger().context(SERVER), Stranger().context(CLIENT)),
         "a stranger in their names": (Stranger(theirs).context(SERVER), Stranger(own).context(CLIENT)),
         "a member in between": (
-            reckless(server_context(beside.third, beside.cluster)),
-            reckless(client_context(beside.third, beside.cluster)),
+            reckless(server_context(hostile.third, hostile.cluster)),
+            reckless(client_context(hostile.third, hostile.cluster)),
         ),
     }
     for who, (near, far) in men.items():
-        beside.ask()
-        async with Middle(beside.victim.port, near, far) as port:
-            assert sum([await ready(beside, port) for _ in range(SESSIONS)]) == 0, who
-        await comes_through(beside)
-    beside.ask()
+        hostile.ask()
+        async with Middle(hostile.victim.port, near, far) as port:
+            assert sum([await ready(hostile, port) for _ in range(SESSIONS)]) == 0, who
+        await comes_through(hostile)
+    hostile.ask()
     dice = random.Random(7)
-    meddler = Meddler(beside.victim.port, seed=8)
+    meddler = Meddler(hostile.victim.port, seed=8)
     places: list[tuple[Way, int]] = [*(("up", n) for n in range(6)), *(("down", n) for n in range(7))]
     async with meddler as port:
         for number in range(SESSIONS):
             meddler.aim = dice.choice(places)
             for _ in range(TRIES):  # if the victim gave up just then, there was nothing to spoil
-                assert await ready(beside, port) == 0, meddler.aim
+                assert await ready(hostile, port) == 0, meddler.aim
                 if meddler.hits == number + 1:
                     break
             assert meddler.hits == number + 1
-    await comes_through(beside)
+    await comes_through(hostile)
 
 
-class Heard(NamedTuple):
+class VictimOutput(NamedTuple):
     """Frames that the victim sent on before it closed the link, and its reason."""
 
     kinds: list[FrameType]
@@ -222,12 +222,12 @@ class Heard(NamedTuple):
 HONEST = [FrameType.RESUME_STATE, FrameType.COMPOSE, ACTIVATION, ERROR]
 
 
-def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
+def attacked(hostile: HostileStage, attack: Callable[[Sender], None]) -> VictimOutput:
     """The result of an attack on the victim's link after an honest start; the link is gone at the end."""
-    sender, receiver = beside.link()
+    sender, receiver = hostile.link()
     kinds, problem = [], None
     try:
-        beside.begin(sender)
+        hostile.begin(sender)
         attack(sender)
         sender.close()
         while True:
@@ -236,46 +236,46 @@ def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
             if frame.header.type is ERROR:
                 problem, _ = decode_problem(read_work(frame)[0].payload[0])
     except LinkError:
-        return Heard(kinds, problem)
+        return VictimOutput(kinds, problem)
     finally:
         sender.close()
         receiver.close()
 
 
-def check_honest(beside: Beside) -> None:
+def check_honest(hostile: HostileStage) -> None:
     """Check that the victim computes for an honest neighbour, and gives a reason when it ends."""
-    honest = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, activation(2))))
+    honest = attacked(hostile, lambda sender: sender._sock.sendall(hostile.seal(sender, activation(2))))
     assert honest.kinds == HONEST
     assert honest.problem
     assert honest.problem.kind == "LinkLost"
 
 
-def rss(beside: Beside) -> int:
-    return int(psutil.Process(beside.victim.pid).memory_info().rss)
+def rss(hostile: HostileStage) -> int:
+    return int(psutil.Process(hostile.victim.pid).memory_info().rss)
 
 
 @pytest.mark.promise("P6")
-def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
+def test_mutated_frames_on_a_hop_are_never_computed(hostile: HostileStage) -> None:
     """The honest frame comes back as an activation; the others give only a reason, or nothing."""
     dice = random.Random(9)
 
     def bend(sender: Sender) -> None:
-        before = beside.seal(sender, activation(2), 2)
-        good = beside.seal(sender, activation(3, position=1), 3)
+        before = hostile.seal(sender, activation(2), 2)
+        good = hostile.seal(sender, activation(3, position=1), 3)
         sender._sock.sendall(before + mutate(good, before, dice))
 
-    check_honest(beside)
+    check_honest(hostile)
     for _ in range(FRAMES):
-        assert attacked(beside, bend).kinds == HONEST
+        assert attacked(hostile, bend).kinds == HONEST
 
 
 @pytest.mark.promise("T4")
-def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None:
+def test_a_hostile_stage_is_refused_and_the_worker_lives(hostile: HostileStage) -> None:
     """T4: it holds the keys, so every frame opens: other types, rows, positions, layers, plans, steps and handles, and
     junk for arrays and compositions.
     """
     dice = random.Random(10)
-    first = beside.plan.stages[0]
+    first = hostile.plan.stages[0]
 
     def odd(sender: Sender) -> None:
         for step in range(2, 6):
@@ -297,7 +297,7 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
                 pos=dice.choice([0, 0, 1, 2**32 - 1]),
                 rows=dice.choice([0, 1, 1, 4096]),
                 layers=dice.choice([(first.start, first.stop)] * 4 + [(0, 0), (7, 65535)]),
-                plan_gen=dice.choice([beside.plan.plan_gen] * 4 + [0, beside.plan.plan_gen - 1]) & 0xFFFF,
+                plan_gen=dice.choice([hostile.plan.plan_gen] * 4 + [0, hostile.plan.plan_gen - 1]) & 0xFFFF,
                 flags=dice.randrange(8),
                 dtype=dice.randrange(6),
                 parts=[WORK.pack(step, base % 2**64, handle, dice.choice([0, 0, 0, 1, 65535])), *dice.choice(bodies)],
@@ -308,8 +308,8 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
             odd(sender)
 
     for _ in range(FRAMES):
-        attacked(beside, try_odd)
-    check_honest(beside)
+        attacked(hostile, try_odd)
+    check_honest(hostile)
 
 
 HOSTILE_WORK = {
@@ -350,13 +350,13 @@ HOSTILE_WORK = {
 
 @pytest.mark.parametrize("work", [pytest.param(work, id=name) for name, work in HOSTILE_WORK.items()])
 @pytest.mark.promise("T4")
-def test_work_that_no_honest_stage_sends_ends_the_link_and_nothing_else(beside: Beside, work: WorkFrame) -> None:
+def test_work_that_no_honest_stage_sends_ends_the_link_and_nothing_else(hostile: HostileStage, work: WorkFrame) -> None:
     base = 2 if work.step < 3 else 1
-    heard = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, work, base)))
+    heard = attacked(hostile, lambda sender: sender._sock.sendall(hostile.seal(sender, work, base)))
     assert heard.kinds == [FrameType.RESUME_STATE, FrameType.COMPOSE, ERROR]
     assert heard.problem
     assert heard.problem.kind == "ProtocolError"
-    check_honest(beside)
+    check_honest(hostile)
 
 
 HOSTILE_BODIES = {
@@ -371,45 +371,45 @@ HOSTILE_BODIES = {
 
 @pytest.mark.parametrize(("kind", "body"), [pytest.param(*pair, id=name) for name, pair in HOSTILE_BODIES.items()])
 def test_a_body_that_no_honest_stage_sends_ends_the_link_and_nothing_else(
-    beside: Beside, kind: FrameType, body: bytes
+    hostile: HostileStage, kind: FrameType, body: bytes
 ) -> None:
-    heard = attacked(beside, lambda sender: beside.send(sender, kind, body))
+    heard = attacked(hostile, lambda sender: hostile.send(sender, kind, body))
     assert heard.kinds == [FrameType.RESUME_STATE, FrameType.COMPOSE, ERROR]
     assert heard.problem
     assert heard.problem.kind == "ProtocolError"
-    check_honest(beside)
+    check_honest(hostile)
 
 
 @pytest.mark.promise("P9")
-def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside) -> None:
+def test_no_stage_makes_another_hold_rows_or_replies_without_end(hostile: HostileStage) -> None:
     """The flood is one new row after the other, without waiting for an answer."""
 
     def flood(sender: Sender) -> None:
         with suppress(OSError):  # the victim closes the link
             for step in range(2, 20 * HANDLES_LIMIT):
-                sender._sock.sendall(beside.seal(sender, composition(step, New(2**32 - step))))
+                sender._sock.sendall(hostile.seal(sender, composition(step, New(2**32 - step))))
 
-    attacked(beside, flood)
-    before = rss(beside)
+    attacked(hostile, flood)
+    before = rss(hostile)
     for _ in range(5):
-        heard = attacked(beside, flood)
+        heard = attacked(hostile, flood)
         assert heard.problem is None or heard.problem.kind == "ProtocolError"
         assert len(heard.kinds) < 1.1 * HANDLES_LIMIT
-    assert rss(beside) - before < 8 * MIB
-    check_honest(beside)
+    assert rss(hostile) - before < 8 * MIB
+    check_honest(hostile)
 
 
 @pytest.mark.promise("P9")
-def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(beside: Beside) -> None:
+def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(hostile: HostileStage) -> None:
     def claim(length: int) -> None:
         header = FrameHeader(FrameType.KV, 0, 0, 0, length, 0, 1, bytes(16), 0, 0, 0, 0)
         packed = HEADER.pack(b"MC", 1, *header)
-        attacked(beside, lambda sender: sender._sock.sendall(packed))
+        attacked(hostile, lambda sender: sender._sock.sendall(packed))
 
     for _ in range(15):
         claim(1 << 30)
-    before = rss(beside)
+    before = rss(hostile)
     for length in (1 << 30, 2**32 - 1, 0, 16 * MIB + 17):
         for _ in range(5):
             claim(length)
-    assert rss(beside) - before < MIB
+    assert rss(hostile) - before < MIB

@@ -49,7 +49,7 @@ WARM: Final = Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01, seed=3, 
 NAN: Final = float("nan")
 
 
-class Behind:
+class HostileTail:
     """Stage 1 of a ring of two, played by the test; the head is the victim."""
 
     def __init__(self, ring: WorkerRing) -> None:
@@ -137,39 +137,39 @@ class Behind:
 
 
 @pytest.fixture(scope="module")
-def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+def tail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileTail]:
     model = tmp_path_factory.mktemp("model") / "llama"
     make_model(model, "llama")
     with worker_ring(model, (4,)) as ring:
         ring.workers[1].kill()
-        with closing(Behind(ring)) as played:
+        with closing(HostileTail(ring)) as played:
             yield played
             assert played.victim.is_alive
 
 
-def begun(behind: Behind, *, sampling: Sampling = WARM) -> tuple[Request, WorkFrame]:
+def begun(tail: HostileTail, *, sampling: Sampling = WARM) -> tuple[Request, WorkFrame]:
     """Start a request; returns its first step with a tensor. Earlier work is answered as an honest stage does."""
-    behind.link()
-    behind.stand()
+    tail.link()
+    tail.stand()
     request = a_request([5], max_tokens=3, sampling=sampling)
-    behind.victim.send(request)
-    while (work := behind.asked()).kind is not ACTIVATION:
-        behind.answer(work)
+    tail.victim.send(request)
+    while (work := tail.asked()).kind is not ACTIVATION:
+        tail.answer(work)
     return request, work
 
 
-def check_honest(behind: Behind) -> None:
+def check_honest(tail: HostileTail) -> None:
     """Check that the head answers over layers that change nothing, and gives a reason for the failure before."""
-    request, work = begun(behind)
+    request, work = begun(tail)
     while True:
-        behind.answer(work)
+        tail.answer(work)
         if work.kind is FrameType.COMPOSE and work.step > 1:
             break
-        work = behind.asked()
-    done = behind.done(request)
+        work = tail.asked()
+    done = tail.done(request)
     assert (done.finish_reason, done.tokens) == ("length", 3)
-    behind.hang_up()
-    assert behind.broken().kind == "LinkLost"
+    tail.hang_up()
+    assert tail.broken().kind == "LinkLost"
 
 
 def tensor(*shape: int, value: float = 0.0) -> list[bytes]:
@@ -202,13 +202,13 @@ WORK: dict[str, Callable[[WorkFrame], WorkFrame]] = {
 @pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in WORK.items()])
 @pytest.mark.promise("T4")
 def test_an_answer_that_no_honest_stage_gives_ends_the_link_and_nothing_else(
-    behind: Behind, bend: Callable[[WorkFrame], WorkFrame]
+    tail: HostileTail, bend: Callable[[WorkFrame], WorkFrame]
 ) -> None:
-    _, work = begun(behind)
-    behind.answer(bend(work))
-    assert behind.broken().kind == "ProtocolError"
-    behind.hang_up()
-    check_honest(behind)
+    _, work = begun(tail)
+    tail.answer(bend(work))
+    assert tail.broken().kind == "ProtocolError"
+    tail.hang_up()
+    check_honest(tail)
 
 
 BODIES = {
@@ -221,16 +221,16 @@ BODIES = {
 
 @pytest.mark.parametrize(("kind", "body"), [pytest.param(*pair, id=name) for name, pair in BODIES.items()])
 def test_a_body_that_was_not_asked_for_ends_the_link_and_nothing_else(
-    behind: Behind, kind: FrameType, body: bytes
+    tail: HostileTail, kind: FrameType, body: bytes
 ) -> None:
-    begun(behind)
-    behind.send(kind, body)
+    begun(tail)
+    tail.send(kind, body)
     if kind is TELEMETRY:  # the first may answer a question of the head
         with suppress(LinkError):
-            behind.send(kind, body)
-    assert behind.broken().kind == "ProtocolError"
-    behind.hang_up()
-    check_honest(behind)
+            tail.send(kind, body)
+    assert tail.broken().kind == "ProtocolError"
+    tail.hang_up()
+    check_honest(tail)
 
 
 @pytest.mark.parametrize(
@@ -244,16 +244,16 @@ def test_a_body_that_was_not_asked_for_ends_the_link_and_nothing_else(
     ],
 )
 def test_a_standing_that_no_honest_stage_tells_ends_the_link_and_nothing_else(
-    behind: Behind, lies: dict[str, object]
+    tail: HostileTail, lies: dict[str, object]
 ) -> None:
-    begun(behind)
-    behind.hang_up()
-    behind.broken()
-    behind.link()
-    behind.stand(**lies)
-    assert behind.broken().kind == "ProtocolError"
-    behind.hang_up()
-    check_honest(behind)
+    begun(tail)
+    tail.hang_up()
+    tail.broken()
+    tail.link()
+    tail.stand(**lies)
+    assert tail.broken().kind == "ProtocolError"
+    tail.hang_up()
+    check_honest(tail)
 
 
 FIGURES = {
@@ -268,41 +268,41 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in FIGURES.items()])
-def test_figures_that_cannot_be_end_the_link_and_nothing_else(behind: Behind, body: bytes) -> None:
+def test_figures_that_cannot_be_end_the_link_and_nothing_else(tail: HostileTail, body: bytes) -> None:
     """The head asks for figures in the middle of an answer, and sizes prompt chunks by them."""
-    begun(behind)
-    while behind.receiver.recv(FRAME_S).header.type is not TELEMETRY:
+    begun(tail)
+    while tail.receiver.recv(FRAME_S).header.type is not TELEMETRY:
         pass
-    behind.send(TELEMETRY, body)
-    assert behind.broken().kind == "ProtocolError"
-    behind.hang_up()
-    check_honest(behind)
+    tail.send(TELEMETRY, body)
+    assert tail.broken().kind == "ProtocolError"
+    tail.hang_up()
+    check_honest(tail)
 
 
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf"), 3e38], ids=str)
 def test_hidden_states_that_are_no_numbers_give_tokens_that_are_none_and_the_worker_lives(
-    behind: Behind, value: float
+    tail: HostileTail, value: float
 ) -> None:
     """A paired Mac can change its output; that has no other effect."""
-    request, work = begun(behind)
+    request, work = begun(tail)
     while work.kind is ACTIVATION:
-        behind.answer(work._replace(payload=tensor(1, 1, HIDDEN, value=value)))
-        work = behind.asked()
-    behind.answer(work)
-    behind.done(request)
-    behind.hang_up()
-    behind.broken()
-    check_honest(behind)
+        tail.answer(work._replace(payload=tensor(1, 1, HIDDEN, value=value)))
+        work = tail.asked()
+    tail.answer(work)
+    tail.done(request)
+    tail.hang_up()
+    tail.broken()
+    check_honest(tail)
 
 
-def test_what_a_hostile_stage_says_of_itself_is_cleaned(behind: Behind) -> None:
-    request, work = begun(behind)
+def test_what_a_hostile_stage_says_of_itself_is_cleaned(tail: HostileTail) -> None:
+    request, work = begun(tail)
     hostile = Problem(kind="\x1b]52;c;x\x07", what="\x1b[2Jgone", fix="\x9b31m")
-    behind.answer(work._replace(kind=ERROR, payload=tuple(encode_problem(hostile))))
-    problem = behind.done(request).problem
+    tail.answer(work._replace(kind=ERROR, payload=tuple(encode_problem(hostile))))
+    problem = tail.done(request).problem
     assert problem
     assert "gone" in problem.what
     assert not any("\x1b" in text or "\x9b" in text for text in (problem.kind, problem.what, problem.fix))
-    behind.hang_up()
-    behind.broken()
-    check_honest(behind)
+    tail.hang_up()
+    tail.broken()
+    check_honest(tail)

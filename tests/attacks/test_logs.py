@@ -26,7 +26,7 @@ LINES = (LogEntry(at=1e11, level="ERROR", text="\x1b]0;x\x07" + "x" * LINE_LIMIT
 FLOOD = LogReply(run=1, last=1, now=1e11, lines=LINES)
 
 
-class Heard:
+class HostileReader:
     """Messages that a hostile member receives over its link."""
 
     def __init__(self, link: ControlLink) -> None:
@@ -61,7 +61,7 @@ async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide
         link = await dial_control(
             HOST, post.port, identity=mac(LOW), cluster=cluster(SIZE), peer_id=mac(MIDDLE).device_id, timeout_s=60.0
         )
-        heard, began = Heard(link), time.monotonic()
+        heard, began = HostileReader(link), time.monotonic()
         with logs.read():
             working = [asyncio.create_task(work) for work in (heard.read(), heard.flood(), logs.watch())]
             try:

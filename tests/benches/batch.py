@@ -79,7 +79,7 @@ class BatchResult(Result, frozen=True, kw_only=True):
 
 
 class BatchPlayed(NamedTuple):
-    """One turn, and what it was made of."""
+    """One turn, with its answers and traces."""
 
     turn: BatchRun
     answers: Sequence[tuple[int, ...]]
@@ -131,9 +131,7 @@ def measure(runs: int, tokens: int, sizes: ModelSize) -> BatchResult:
 
 
 def speed(rows: Sequence[Sequence[float]]) -> float:
-    """Tokens a second of all rows together, by the times at which their tokens came: counted from the moment on at
-    which every row has its first one.
-    """
+    """Tokens a second of all rows together, counted from the moment when every row has its first token."""
     start, end = max(times[0] for times in rows), max(times[-1] for times in rows)
     return sum(at > start for times in rows for at in times) / (end - start)
 

@@ -91,7 +91,7 @@ class ComparePrompt(NamedTuple):
 
 
 class CompareSide(NamedTuple):
-    """How a side is asked, its processes, and how it is asked once more for its tokens where the answer told none."""
+    """A side: how to ask it, its processes, and how to get token ids if its answers have none."""
 
     generate: Callable[[ComparePrompt, int], MlxLmAnswer]
     pids: Sequence[int]

@@ -59,7 +59,7 @@ class CopyResult(Result, frozen=True, kw_only=True):
 
 
 def measure(rounds: int, layers: int) -> CopyResult:
-    """`rounds` copies on each side. Raises TransferError, WorkerError, and what hinders the nodes."""
+    """Copy `rounds` times on each side. Raises TransferError, WorkerError and errors of the nodes."""
     with (
         TemporaryDirectory(prefix="macluster-copy-") as folder,
         second_process(send_plain) as out,

@@ -1,4 +1,4 @@
-"""The models of benches: random weights, of a llama mostly, wide enough that computing is what takes time."""
+"""The models of benches: random weights, mostly of a llama, wide enough that compute dominates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from core.models.made.maker import make_model
 HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048
 FIRST_TOKEN: Final = 101  # of prompts
-CIRCLE: Final = 32  # tokens of a text that comes back; the vocabulary has whole ones only
-STRIDE: Final = 619  # between two tokens of a text that never comes back
+CIRCLE: Final = 32  # tokens of a text that repeats; the vocabulary is a multiple of it
+STRIDE: Final = 619  # between two tokens of a text that never repeats
 WORDS: Final = 24  # tokens of a text that wanders and misleads
 DTYPES: Final = ("float32", "bfloat16", "float16")
 
 _EMBEDDING: Final = "model.embed_tokens.weight"
 _HEAD: Final = "lm_head.weight"
-_ADDING: Final = ("o_proj.weight", "down_proj.weight")  # what layers add to the stream
+_ADDING: Final = ("o_proj.weight", "down_proj.weight")  # weights whose output is added to the stream
 
 R = TypeVar("R")
 

@@ -40,7 +40,7 @@ DEFAULT: Final = ModelSize(4, 192, "bfloat16")
 PROMPT_TOKENS: Final = 2048
 CHUNKS: Final = (64, 128, 256)
 WINDOWS: Final = (1, 2, 3)
-PLANNED: Final = WINDOWS[-1]  # where a plan of two stages begins
+PLANNED: Final = WINDOWS[-1]  # the start value of a plan of two stages
 ASKED: Final = Sampling(logprobs=20)
 SOLO_S: Final = 300.0
 BAR: Final = 72

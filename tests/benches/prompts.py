@@ -1,4 +1,4 @@
-"""Prompts for made models, and how rings read them where reading is not what is compared."""
+"""Prompts for made models, and fixed chunks for rings in benches that don't compare prefill."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ TURNS: Final = {
     "answer_edited": "the same, the answer changed",
     "prompt_edited": "the prompt, changed in the middle",
 }
-OTHER: Final = tuple(range(FIRST_TOKEN - 8, FIRST_TOKEN))  # begins as no turn does
+OTHER: Final = tuple(range(FIRST_TOKEN - 8, FIRST_TOKEN))  # a prefix that no turn has
 
 
 class ReuseRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class ReusePlayed(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Tokens of the first prompt, of an answer, and of what a turn adds."""
+    """Tokens of the first prompt, of an answer, and of each addition by a turn."""
 
     prompt: int
     answer: int

@@ -69,8 +69,10 @@ def a_form() -> Constraint:
 
 
 class SchemaRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Every way once on the same prompt: tokens a second between the first and the last. `forced`: tokens of the form
-    that went round as guesses, of `form_tokens`; `same_tokens`: whether both forms say the same.
+    """Every way once on the same prompt: tokens a second between the first and the last.
+
+    `forced`: tokens of the form that went round as guesses, of `form_tokens`; `same_tokens`: whether both forms are
+    equal.
     """
 
     tokens_per_s: dict[str, float]

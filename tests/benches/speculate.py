@@ -102,7 +102,7 @@ class SpeculateResult(Result, frozen=True, kw_only=True):
 
 
 class _Once(NamedTuple):
-    """One way, once: how long the answer took, its tokens, and what was guessed for it."""
+    """One way, once: the time of the answer, its tokens, and its guesses."""
 
     seconds: float
     tokens: tuple[int, ...]

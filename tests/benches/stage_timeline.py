@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 
 class Block(NamedTuple):
-    """A stage computed from `start_s` to `end_s`; `number` says what, from 0."""
+    """A stage computed from `start_s` to `end_s`; `number` identifies the work, from 0."""
 
     start_s: float
     end_s: float
@@ -55,7 +55,7 @@ def timeline(traces: Traces, numbered: Literal["handle", "step"]) -> Timeline:
 
 
 def middle(traces: Traces, seconds: float) -> Traces:
-    """A piece of `seconds`, which begins with what the first stage begins in the middle of its work."""
+    """A piece of `seconds`; it begins with a block that the first stage begins in the middle of its work."""
     begins = [span.start_s for span in traces[0] if span.kind in ("chunk", "step")]
     start = begins[len(begins) // 2] if begins else 0.0
     stop = start + seconds
@@ -96,8 +96,9 @@ def median_activity(activities: Sequence[Activity]) -> Activity:
 
 
 def bars(stages: Timeline, seconds: float, width: int) -> list[str]:
-    """A line of `width` characters for each stage, of the first `seconds`: what it computed in the middle of each
-    character's time, numbers in shades that repeat after the last one.
+    """A line of `width` characters for each stage, of the first `seconds`.
+
+    Each character is a shade for the block in the middle of its time; shades repeat after the last one.
     """
     moments = [(at + 0.5) * seconds / width for at in range(width)]
     return ["".join(_shade(stage, moment) for moment in moments) for stage in stages]

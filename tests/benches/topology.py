@@ -51,9 +51,11 @@ class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopologyResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`, with one turn of every way each. `sights`: what each Mac saw, the head first;
-    `as_planned`: that is what its plan says. `same_tokens`: all topologies answered alike; `same_as_private`: the
-    share of tokens of the first run that are the same where hidden states travel as another type.
+    """Medians over `runs`, with one turn of every way each.
+
+    `sights`: values that each Mac saw, the head first; `as_planned`: whether they are those of its plan. `same_tokens`:
+    whether all topologies gave the same answer; `same_as_private`: the share of equal tokens of the first run with
+    hidden states of another dtype.
     """
 
     tokens: int

@@ -14,7 +14,7 @@ from tests.demo_model import exercises
 from tests.demo_model.facts import DATA, FIRST_QUESTION, Fact, all_facts, held_out, normalized, read_jsonl
 from tests.demo_model.wording import disturbed
 
-Turn = tuple[str, str]  # what the user says, and the answer
+Turn = tuple[str, str]  # the user's text, and the answer
 Conversation = list[Turn]
 
 END: Final = "<|end|>"

@@ -47,7 +47,7 @@ class Fact(msgspec.Struct, frozen=True):
     questions: tuple[str, ...]
     # names of the thing, as in "what is {term}?"
     terms: tuple[str, ...] = ()
-    # what it explains how to do, as in "how do i {action}?"
+    # the action it explains, as in "how do i {action}?"
     actions: tuple[str, ...] = ()
     # the answer to "and why?" and "tell me more" in the next turn; may be empty
     why: str = ""

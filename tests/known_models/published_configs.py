@@ -6,7 +6,8 @@ sources: where the settings of its `Architecture` stand, and a list that has its
 
 Left out, because the installed mlx-lm or macluster can't run them: DeepSeek V4 (no class) and V4.1 (its engram memory),
 GLM-5.2 and 5.3 (layers without an indexer), Qwen3.8-Flash-Next (no class), every Kimi (its tokenizer needs code of the
-repository; Kimi-K3 is also larger than four Macs). Mistral Small 3.2 publishes no tokenizer.json; 3.1 does.
+repository). Mistral Small 3.2 publishes no tokenizer.json; 3.1 does. Ministral 3 of 3B and 14B: no full config found.
+Gemma 3's conversions exist with and without an own head; the rows count it.
 """
 
 from __future__ import annotations

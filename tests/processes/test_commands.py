@@ -26,7 +26,7 @@ from tests.support import waiting
 from tests.support.app import text_of
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
-from tests.support.command import Said
+from tests.support.command import CommandResult
 from tests.support.command import macluster as macluster_here
 from tui.app import MaclusterApp
 from tui.client import NodeClient
@@ -46,7 +46,7 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def said_here(home: Path, *words: str) -> Said:
+def said_here(home: Path, *words: str) -> CommandResult:
     """Run a command in this process: starting one takes longer than most commands."""
     return asyncio.run(macluster_here(home, *words))
 

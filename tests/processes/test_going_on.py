@@ -16,7 +16,7 @@ from core.events import Topology
 from core.local.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.worker.messages import AnswerDone, Load, Loaded, Token
-from tests.support.alone import Alone, Said, wanders
+from tests.support.alone import Alone, ReferenceAnswer, wanders
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
 from tests.support.requests import SAMPLINGS
@@ -75,13 +75,13 @@ def go_on(ring: WorkerRing, requests: Sequence[Request], written: Sequence[Seque
     return begun
 
 
-def some_of(expected: Sequence[Said], seed: int) -> list[tuple[int, ...]]:
+def some_of(expected: Sequence[ReferenceAnswer], seed: int) -> list[tuple[int, ...]]:
     """The first tokens of each answer: at least one, not all."""
     dice = random.Random(seed)
     return [said.tokens[: dice.randrange(1, len(said.tokens))] for said in expected]
 
 
-def check_rest(ring: WorkerRing, begun: Sequence[Request], expected: Sequence[Said]) -> None:
+def check_rest(ring: WorkerRing, begun: Sequence[Request], expected: Sequence[ReferenceAnswer]) -> None:
     """Check that the rest of each answer comes, with the right counts."""
     answers = ring.collect([request.request_id for request in begun])
     for request, answer, said in zip(begun, answers, expected, strict=True):

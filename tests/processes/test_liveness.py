@@ -181,7 +181,7 @@ def ring(made: Make) -> Iterator[WorkerRing]:
         yield three
 
 
-class Told:
+class StageReports:
     """The reports of each stage of a ring, and the newest step reported."""
 
     def __init__(self, ring: WorkerRing) -> None:
@@ -226,7 +226,7 @@ def wake_ups(ring: WorkerRing) -> list[int]:
 
 
 def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> None:
-    told, began = Told(ring), time.monotonic()
+    told, began = StageReports(ring), time.monotonic()
     ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
     told.until(lambda: told.done is not None)
     assert all(1 <= count <= (time.monotonic() - began) / STEP_EVERY_S + 1 for count in told.counts), "seldom"
@@ -244,7 +244,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> None:
-    told = Told(ring)
+    told = StageReports(ring)
     request = a_request([5, 6, 7 + stage], max_tokens=LONG)
     ring.send(request)  # it is still running when the worker stops
     told.until(lambda: told.steps[stage] > 0)

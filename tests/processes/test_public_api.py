@@ -89,7 +89,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         served = Served(demo, ports[0])
         served.member = Served(demo, ports[1], 1)
         async with asyncio.timeout(120):  # its head announces the plan with the next beat
-            while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process says so
+            while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process reports it
                 await asyncio.sleep(0.05)
         yield served
         await served.close()

@@ -24,7 +24,7 @@ from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
-from tests.support.command import Said, macluster
+from tests.support.command import CommandResult, macluster
 from tests.support.processes import lives
 from tui.cli.demo import Demo, DemoConfig, pair
 from tui.cli.watch import Watch
@@ -418,5 +418,5 @@ async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(st
     assert (await row(demo.head, "mini")).role == "revoked"
 
 
-async def run(demo: Demo, *arguments: str) -> Said:
+async def run(demo: Demo, *arguments: str) -> CommandResult:
     return await macluster(demo.home.root, "trust", *arguments)

@@ -15,7 +15,7 @@ from tests.replay.recording import FOLDER, Prompt, rounds_of
 from tests.replay.replay import (
     DEMO_MODEL,
     Replayed,
-    Told,
+    RequestResult,
     longest,
     over_a_simulated_ring,
     replay,
@@ -31,9 +31,9 @@ def on_workers(rounds: list[list[Prompt]], context: int) -> Replayed:
     """Replay over two stages of the demo model."""
     with worker_ring(DEMO_MODEL, (3,), context=context, try_s=BUSY_S) as ring:
 
-        def ask(requests: list[Request]) -> list[Told]:
+        def ask(requests: list[Request]) -> list[RequestResult]:
             answers = ring.generate_all(requests, timeout_s=3600)
-            return [Told(answer.done.reused_tokens, answer.tokens) for answer in answers]
+            return [RequestResult(answer.done.reused_tokens, answer.tokens) for answer in answers]
 
         return replay(rounds, context, ask)
 

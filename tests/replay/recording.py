@@ -1,8 +1,8 @@
 """Requests of an agent in a session, recorded from its client.
 
 A file has each text once: `parts` are the values in the bodies, and a body refers to them by number. Bodies of one
-round were sent at the same time; each round came when the one before was fully answered. Where the texts of a client
-are not free, other words of the same length replace them, equal where the originals were equal.
+round were sent at the same time; each round came when the round before it was fully answered. Texts of a client that
+are not free are replaced by other words of the same length, equal where the originals were equal.
 """
 
 from __future__ import annotations

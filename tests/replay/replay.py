@@ -27,7 +27,7 @@ ENDS: Final = list(range(4096))  # any token may end an answer once it has its l
 ANSWER: Final = 8
 
 
-class Told(NamedTuple):
+class RequestResult(NamedTuple):
     """Result of a request: prompt tokens that were cached, and its answer."""
 
     reused: int
@@ -64,7 +64,9 @@ def longest(rounds: Sequence[Sequence[Prompt]]) -> int:
     return max(len(prompt.tokens) for prompts in rounds for prompt in prompts)
 
 
-def replay(rounds: Sequence[Sequence[Prompt]], context: int, ask: Callable[[list[Request]], list[Told]]) -> Replayed:
+def replay(
+    rounds: Sequence[Sequence[Prompt]], context: int, ask: Callable[[list[Request]], list[RequestResult]]
+) -> Replayed:
     """Replay a session; `ask` answers requests that come at the same time, with answers as long as the
     client allows.
     """
@@ -85,11 +87,11 @@ def over_a_simulated_ring(rounds: Sequence[Sequence[Prompt]], context: int, trim
     """Replay over the real engine and a simulated ring."""
     head = Head(1, context=context, chunk=512, trim_limit=trim_limit)
 
-    def ask(requests: list[Request]) -> list[Told]:
+    def ask(requests: list[Request]) -> list[RequestResult]:
         for request in requests:
             head.submit(request)
         head.finish()
-        return [Told(head.ended[r.request_id].reused, head.answers[r.request_id]) for r in requests]
+        return [RequestResult(head.ended[r.request_id].reused, head.answers[r.request_id]) for r in requests]
 
     return replay(rounds, context, ask)
 

@@ -38,9 +38,9 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window.until(lambda s: "In this pane" not in s, "the help stays")
     window.type("Escape")
     window.shows("c Continue")
-    window.type("hello")  # no key of the transcript begins so: it is text
+    window.type("hello")  # no key of the transcript has this letter: it is text
     window.shows("xyzhello")
-    window.type("F3", "/xylophone")  # what opens a screen is done before the next key is looked at
+    window.type("F3", "/xylophone")  # a key that opens a screen is handled before the next one
     window.shows("Nothing found.", "/ xylophone")
     window.type("Escape")
     window.until(lambda s: "xylophone" not in s, "the search stays")

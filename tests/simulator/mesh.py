@@ -68,7 +68,7 @@ class Mesh:
         self._beat_at: Any = None
 
     def messages(self) -> tuple[MessageRow, ...]:
-        """Refuse other handlers: a simulated mesh handles beats itself."""
+        """No rows: a simulated mesh handles beats itself."""
         return ()
 
     def start(self) -> None:

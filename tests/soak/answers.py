@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from tests.soak.report import LEVEL, PLAIN
-from tests.support.crowd import Told
+from tests.support.crowd import QuestionOutcome
 
 NEAR_S: Final = 1.0  # a result this soon after a disturbance counts as hit by it
 FINE: Final = ("right", "left", "status 429")
@@ -17,7 +17,7 @@ Spans = Sequence[tuple[float, float]]  # from, to
 Timed = list[tuple[float, float]]  # when, value
 
 
-def latencies(told: Sequence[Told], beside: Sequence[tuple[float, float]]) -> dict[str, Timed]:
+def latencies(told: Sequence[QuestionOutcome], beside: Sequence[tuple[float, float]]) -> dict[str, Timed]:
     """Latency of each right answer over its question's median: plain, and divided by the machine's slowness.
 
     `beside` has the seconds that a fixed piece of work took, by time.
@@ -33,13 +33,13 @@ def latencies(told: Sequence[Told], beside: Sequence[tuple[float, float]]) -> di
     return {PLAIN: plain, LEVEL: level}
 
 
-def lost(told: Sequence[Told], loads: Spans, recoveries: Spans) -> list[str]:
+def lost(told: Sequence[QuestionOutcome], loads: Spans, recoveries: Spans) -> list[str]:
     """Questions that failed without an excuse.
 
     During a load everything may end or be refused; during a recovery only new requests may be refused.
     """
 
-    def met(one: Told, spans: Spans) -> bool:
+    def met(one: QuestionOutcome, spans: Spans) -> bool:
         return any(begin <= one.at <= end + NEAR_S for begin, end in spans)
 
     return [

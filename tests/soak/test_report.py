@@ -8,7 +8,7 @@ import pytest
 
 from tests.soak.answers import latencies, lost
 from tests.soak.report import LEVEL, PLAIN, Soaked, figures, markdown
-from tests.support.crowd import Told
+from tests.support.crowd import QuestionOutcome
 
 MINUTES = [minute / 60 for minute in range(61)]
 
@@ -75,12 +75,12 @@ def test_a_run_in_which_something_went_wrong_does_not_hold() -> None:
     ],
 )
 def test_a_question_may_fail_only_where_no_model_is_there(what: str, at: float, is_lost: bool) -> None:
-    assert bool(lost([Told(at, 0, 1.0, what)], loads=[(10.0, 12.0)], recoveries=[(20.0, 22.0)])) is is_lost
+    assert bool(lost([QuestionOutcome(at, 0, 1.0, what)], loads=[(10.0, 12.0)], recoveries=[(20.0, 22.0)])) is is_lost
 
 
 def test_the_latency_beside_other_work_is_level_where_the_machine_is_slower_for_both() -> None:
     beside = [(float(at), 0.1 if at < 70 else 0.3) for at in range(100)]
-    told = [Told(at + 0.5, at % 3, (1 + at % 3) * (1.0 if at < 69 else 3.0), "right") for at in range(99)]
-    found = latencies([*told, Told(99.0, 1, 77.0, "left")], beside)
+    told = [QuestionOutcome(at + 0.5, at % 3, (1 + at % 3) * (1.0 if at < 69 else 3.0), "right") for at in range(99)]
+    found = latencies([*told, QuestionOutcome(99.0, 1, 77.0, "left")], beside)
     assert {round(value / found[PLAIN][0][1]) for _, value in found[PLAIN]} == {1, 3}
     assert {round(value / found[LEVEL][0][1], 6) for _, value in found[LEVEL]} == {1.0}

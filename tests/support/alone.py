@@ -16,7 +16,7 @@ from core.engine.requests import Request
 from core.sampling_options import Sampling
 
 
-class Said(NamedTuple):
+class ReferenceAnswer(NamedTuple):
     """The tokens of an answer, and the logarithm of the probability of each."""
 
     tokens: tuple[int, ...]
@@ -29,16 +29,16 @@ class Alone:
     def __init__(self, directory: Path, chunk: int) -> None:
         self._model: Any = mlx_lm.load(str(directory))[0]
         self._chunk = chunk
-        self._said: dict[bytes, Said] = {}
+        self._said: dict[bytes, ReferenceAnswer] = {}
 
-    def answer(self, request: Request) -> Said:
+    def answer(self, request: Request) -> ReferenceAnswer:
         """Answer of generate_step with mlx_lm's own samplers; it stops where the engine's rows stop."""
         asked = msgspec.msgpack.encode(msgspec.structs.replace(request, request_id=""))
         if asked not in self._said:
             self._said[asked] = self._answer(request)
         return self._said[asked]
 
-    def _answer(self, request: Request) -> Said:
+    def _answer(self, request: Request) -> ReferenceAnswer:
         how = request.sampling
         if how.seed is not None:
             mx.random.seed(how.seed)
@@ -57,7 +57,7 @@ class Alone:
             logprobs.append(float(spread[int(token)].item()))
             if tokens[-1] in request.eos:
                 break
-        return Said(tuple(tokens), tuple(logprobs))
+        return ReferenceAnswer(tuple(tokens), tuple(logprobs))
 
 
 def _processors(how: Sampling) -> Any:
@@ -83,7 +83,7 @@ def _not_yet(request: Request) -> Any:
     return process
 
 
-def wanders(answers: Sequence[Said]) -> bool:
+def wanders(answers: Sequence[ReferenceAnswer]) -> bool:
     """Whether references can show a fault: at least half of all their tokens are distinct within their answer."""
     distinct = sum(len(set(answer.tokens)) for answer in answers)
     return 2 * distinct >= sum(len(answer.tokens) for answer in answers)

@@ -54,7 +54,7 @@ TEXT = "Zwei Flüsse, 日本, and a 🐢 end of it."
 LOST = StageFailed("mini is on fire.", "Put it out.").problem
 
 
-class Heard(Bus):
+class RecordingBus(Bus):
     """Keeps every published event."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class AnswersHarness:
         self.folder, self.model = folder, model
         self.again: AnswersHarness | None = None
         self.before: dict[str, int] = {}  # tokens written before the restart
-        self.bus, self.pipe = Heard(), Pipe()
+        self.bus, self.pipe = RecordingBus(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
         config = {"home": Home(folder)}

@@ -63,7 +63,7 @@ class ServedHarness(AnswersHarness):
         self.loads.append(request.model)
 
     def loaded(self, name: str) -> None:
-        """Make that model ready in place of the one before."""
+        """Make that model ready in place of the current one."""
         assert self.leader.plan
         plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
         self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))

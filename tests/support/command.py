@@ -14,7 +14,7 @@ from tui.cli.main import print_error
 from tui.cli.parser import parser
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """Exit status and output of a command."""
 
     returncode: int
@@ -22,7 +22,7 @@ class Said(NamedTuple):
     stderr: str
 
 
-async def macluster(home: Path, *words: str) -> Said:
+async def macluster(home: Path, *words: str) -> CommandResult:
     """Run `macluster` with these arguments and no terminal, one command at a time."""
     out, err = StringIO(), StringIO()
     with patch.object(sys, "stdin", StringIO()), redirect_stdout(out), redirect_stderr(err):
@@ -33,4 +33,4 @@ async def macluster(home: Path, *words: str) -> Said:
             status = int(ended.code or 0)
         except MaclusterError as error:
             status = print_error(error)
-    return Said(status, out.getvalue(), err.getvalue())
+    return CommandResult(status, out.getvalue(), err.getvalue())

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 WAIT_S = 60.0
 
 
-class House:
+class LinkListener:
     """A server of mac 1: its links wait in a queue, and `close` closes everything."""
 
     def __init__(self) -> None:

@@ -143,7 +143,7 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
-    """Every Mac sees what it gives."""
+    """Two Macs whose given runs are recorded."""
     (tmp_path / "asker").mkdir()
     made, real = Pair(tmp_path), BlockReader.read
 

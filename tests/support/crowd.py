@@ -25,7 +25,7 @@ class Question(NamedTuple):
     streams: bool
 
 
-class Told(NamedTuple):
+class QuestionOutcome(NamedTuple):
     """Result of a question: its number, when it ended (`monotonic`), how long it took, and the outcome."""
 
     at: float
@@ -58,7 +58,7 @@ class Crowd:
         )
         self._questions = [self._question(number, most_tokens) for number in range(16)]
         self._alone: list[str] = []
-        self.told: list[Told] = []
+        self.told: list[QuestionOutcome] = []
         self.wrong: list[str] = []
         self.laps: dict[str, list[float]] = {}
 
@@ -83,7 +83,7 @@ class Crowd:
         while monotonic() < until:
             number, began = self._dice.randrange(len(self._questions)), monotonic()
             what = await self._ask(number)
-            self.told.append(Told(monotonic(), number, monotonic() - began, what))
+            self.told.append(QuestionOutcome(monotonic(), number, monotonic() - began, what))
             await asyncio.sleep(self._dice.uniform(0, 2 * self._rest_s) + what.startswith("status"))
 
     async def _ask(self, number: int) -> str:

@@ -15,6 +15,7 @@ TEMPLATES: Final = {
     "dsml": "<｜DSML｜invoke",
     "deepseek_31": "<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>",
     "llama": """ipython '"parameters": '""",
+    "mistral_list": "[TOOL_CALLS][",
     "mistral_ids": "[TOOL_CALLS]{{ name }}[CALL_ID]",
     "apriel": "<tool_calls>",
     "nemotron": "<TOOLCALL>",
@@ -39,7 +40,7 @@ class Family:
             self.tool_parser = module.parse_tool_call
             self.tool_call_start: str = module.tool_call_start
             self.tool_call_end: str = module.tool_call_end
-            self.chat_template = module.tool_call_start
+            self.chat_template = f"{module.tool_call_start}[ARGS]"
 
     def reader(self, tools: tuple[Tool, ...]) -> TaggedReader:
         form = form_of(self)

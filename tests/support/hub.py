@@ -62,7 +62,7 @@ class Hub:
         return self._etags[file]
 
     def change(self, folder: Path, commit: str) -> None:
-        """Move the branch to another commit; the one before is gone."""
+        """Move the branch to another commit; the old one is gone."""
         self.folder, self.commit = folder, commit
 
     async def info(self, request: web.Request) -> web.Response:

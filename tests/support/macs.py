@@ -52,7 +52,7 @@ def chain(length: int, cluster_id: bytes = CLUSTER_ID) -> tuple[Roster, ...]:
 
 
 def signed(roster: Roster, identity: Signer, **changes: object) -> Roster:
-    """A successor of `roster` with `changes`, validly signed by `identity`, whatever the rules say."""
+    """A successor of `roster` with `changes`, validly signed by `identity`, even against the rules."""
     fields = {"epoch": roster.epoch + 1, "prev_hash": roster.hash, "signer_id": identity.device_id, **changes}
     unsigned = msgspec.structs.replace(roster, sig=b"", **fields)
     return msgspec.structs.replace(unsigned, sig=identity.sign(b"macluster/1 roster\0" + encode(unsigned)))

@@ -9,7 +9,7 @@ from core.models.files.catalog import Catalog, ModelEntry
 
 
 def read_entry(directory: Path) -> ModelEntry:
-    """The model in `directory`. Raises what `Catalog.find` raises."""
+    """The model in `directory`. Raises the errors of `Catalog.find`."""
     return Catalog(()).find(str(directory))
 
 

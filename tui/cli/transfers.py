@@ -106,8 +106,13 @@ async def _wants_split(watch: Watch, repo: str) -> bool:
 async def _download_split(watch: Watch, args: argparse.Namespace, request: DownloadRequest) -> int:
     begin = msgspec.structs.replace(request, split=True)
     (begun,) = await _to_its_end(watch, lambda: watch.client.download(begin), {own_id(watch.now)})
-    choice = next(c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint)
-    done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True, bytes_per_s=args.limit)
+    found = [c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint]
+    if not found:
+        raise TransferError(f"{request.repo} can't be used here.", "`macluster models` says why.")
+    if all(peer.device_id in found[0].held_by for peer in watch.now.peers if is_ready(peer)):
+        _print(args, [], [f"Every Mac already has all of {request.repo}."])
+        return 0
+    done = await give_parts(watch, PlanRequest(model=found[0].path), everyone=True, bytes_per_s=args.limit)
     names = names_of(watch.now, [each.mac for each in done])
     lines = [
         f"{names}: layers of {request.repo} downloaded.",

@@ -7,7 +7,8 @@ import socket
 from typing import Final, NamedTuple
 
 from core.events import Snapshot
-from core.settings import API_PORT, DEFAULT_CONTEXT, LOOPBACK_HOST
+from core.plan.context_choice import FOR_AGENTS
+from core.settings import API_PORT, LOOPBACK_HOST
 
 KEY: Final = "KEY"  # a placeholder, since a key is shown only once
 MODEL: Final = "MODEL"  # without a loaded model, or for a name that a shell would not take literally
@@ -18,7 +19,7 @@ class Snippet(NamedTuple):
 
     title: str  # name of the program
     where: str  # where to paste it
-    lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}} and {{context}} (tokens)
+    lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}}, {{context}} and {{output}} (tokens)
 
     @property
     def is_shell(self) -> bool:
@@ -35,7 +36,7 @@ SNIPPETS: Final[dict[str, Snippet]] = {
         _SHELL,
         """\
 export ANTHROPIC_BASE_URL={{url}} ANTHROPIC_AUTH_TOKEN={{key}}
-export ANTHROPIC_MODEL={{model}} ANTHROPIC_DEFAULT_HAIKU_MODEL={{model}}
+export ANTHROPIC_MODEL={{model}} ANTHROPIC_DEFAULT_HAIKU_MODEL={{model}} CLAUDE_CODE_MAX_CONTEXT_TOKENS={{context}}
 claude""",
     ),
     "codex": Snippet(
@@ -44,15 +45,16 @@ claude""",
         """\
 export MACLUSTER_API_KEY={{key}}
 p='{name="macluster", base_url="{{url}}/v1", env_key="MACLUSTER_API_KEY", wire_api="responses"}'
-codex -m {{model}} -c model_provider=macluster -c model_providers.macluster="$p\"""",
+codex -m {{model}} -c model_context_window={{context}} -c model_provider=macluster -c model_providers.macluster="$p"\
+""",
     ),
     "opencode": Snippet(
         "opencode",
         _SHELL,
         """\
-o='"options": {"baseURL": "{{url}}/v1", "apiKey": "{{key}}"}, "models": {"{{model}}": {}}'
-export OPENCODE_CONFIG_CONTENT='{"provider": {"macluster": {"npm": "@ai-sdk/openai-compatible", '"$o"'}}}'
-opencode -m macluster/{{model}}""",
+o='"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{{url}}/v1", "apiKey": "{{key}}"}'
+m='"models": {"{{model}}": {"limit": {"context": {{context}}, "output": {{output}}}}}'
+export OPENCODE_CONFIG_CONTENT='{"provider": {"macluster": {'"$o, $m"'}}}'; opencode -m macluster/{{model}}""",
     ),
     "openai": Snippet(
         "openai (Python)",
@@ -100,11 +102,13 @@ echo '- {model_id: macluster, model_name: "{{model}}", api_base: "{{url}}/v1", a
 def text_of(client: str, now: Snapshot) -> str:
     """The text to paste for a client of `SNIPPETS`, with the API's address and the loaded model."""
     url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
+    context = now.plan.context if now.plan else FOR_AGENTS
     values = {
         "url": url,
         "key": KEY,
         "model": _model(now),
-        "context": str(now.plan.context if now.plan else DEFAULT_CONTEXT),
+        "context": str(context),
+        "output": str(context // 4),
     }
     snippet = SNIPPETS[client]
     text = f"{_TRUST}\n{snippet.lines}" if url.startswith("https") and snippet.is_shell else snippet.lines

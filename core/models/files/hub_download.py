@@ -37,8 +37,8 @@ from core.pipe_messages import read_messages, write_message
 from core.text import clean_text
 
 _CURES: Final = {
-    401: "The token is wrong or has expired: set HF_TOKEN to a valid one, or to none for public models, and restart "
-    "the node. `hf auth login` may have stored one, too.",
+    401: "Set HF_TOKEN to a valid token (or to none, for public models) and restart the node; "
+    "`hf auth login` may have stored one that has expired.",
     403: "Use a token that may read this repository: set HF_TOKEN, then restart the node.",
     429: "The hub limits how often it is asked: wait some minutes, or set HF_TOKEN, which allows more.",
 }

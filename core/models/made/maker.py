@@ -73,7 +73,7 @@ def make_model(
         config["quantization"] = _quantise(model, bits)
     write_weights(directory, model, files)
     (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
-    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}), "utf-8")
+    (directory / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": eos}), "utf-8")
 
 
 def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:

@@ -72,7 +72,7 @@ class Slice:
         # the slice's parameters by path
         self.weights: dict[str, mx.array] = {}
         self.weight_bytes = 0
-        self._model, self._probe = model, probe
+        self.model, self._probe = model, probe
         self._embeds, self._outputs = embed, output
         # this process's rank, if the model was sharded
         self.rank = rank
@@ -105,7 +105,7 @@ class Slice:
         Raises StageFailed if the parts of this model don't fit together, before anything is computed.
         """
         assert self.rank is not None
-        join(self._model, self.rank, group)
+        join(self.model, self.rank, group)
         self._group, self.shares_tokens = group, shares_tokens
         try:
             self._dry_run(self.caches.new(), 1)
@@ -232,7 +232,7 @@ class Slice:
         with self._lazily():
             tokens = mx.zeros((1, count), mx.int32)
             if not self._cuts:
-                self._model(tokens, cache=caches)
+                self.model(tokens, cache=caches)
             elif self._embeds:
                 self.embed(tokens, caches, 0)
             else:
@@ -252,7 +252,7 @@ class Slice:
 
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         try:
-            logits: mx.array = self._model(tokens, cache=caches)
+            logits: mx.array = self.model(tokens, cache=caches)
         finally:
             self._pass.value = None
         return logits
@@ -265,7 +265,7 @@ class Slice:
         now.value, now.given = received or (None, None)
         self._order_windows(caches, tokens)
         try:
-            self._model(tokens, cache=caches)
+            self.model(tokens, cache=caches)
         except _StageDone:
             sides = now.taken if now.given is None else now.given
             return self._probe.boundaries[self.stop - 1].pack(now.value, sides)

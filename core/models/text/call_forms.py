@@ -157,6 +157,7 @@ EXAMPLES: Final = {
     "json_tools": ('<tool_call>\n{"name": "NAME", "arguments": ARGUMENTS}\n</tool_call>',),
     "llama": ('{"name": "NAME", "parameters": ARGUMENTS}',),
     "mistral": ("[TOOL_CALLS]NAME[ARGS]ARGUMENTS", ""),
+    "mistral_list": ('[TOOL_CALLS][{"name": "NAME", "arguments": ARGUMENTS}]', ""),
     "mistral_ids": ("[TOOL_CALLS]NAME[CALL_ID]CALLID[ARGS]ARGUMENTS", ""),
     "nemotron": ('<TOOLCALL>[{"name": "NAME", "arguments": ARGUMENTS}]</TOOLCALL>',),
     "phi": ('<|tool_call|>[{"name": "NAME", "arguments": ARGUMENTS}]<|/tool_call|>',),
@@ -165,14 +166,20 @@ EXAMPLES: Final = {
 _OWN: Final = ("json_tools", "mistral")
 
 
+def template_of(wrapper: Any) -> str:
+    """A model's chat template, if it is one text."""
+    template = wrapper._tokenizer.chat_template
+    return template if isinstance(template, str) else ""
+
+
 def form_of(wrapper: Any) -> CallForm:
     """The form of a model; that of tags for one whose template knows no calls."""
-    template = wrapper._tokenizer.chat_template
-    template = template if isinstance(template, str) else ""
+    template = template_of(wrapper)
     if wrapper.tool_parser and (parser := wrapper.tool_parser.__module__.rpartition(".")[2]) not in _OWN:
         return foreign(parser, wrapper.tool_call_start, wrapper.tool_call_end, wrapper.tool_parser)
     if "[TOOL_CALLS]" in template:
-        return _MISTRAL._replace(name="mistral_ids") if "[CALL_ID]" in template else _MISTRAL
+        names = {"[CALL_ID]": "mistral_ids", "[ARGS]": "mistral"}
+        return _MISTRAL._replace(name=next((names[mark] for mark in names if mark in template), "mistral_list"))
     if "<｜tool▁call▁begin｜>" in template:
         return _DEEPSEEK if "```json" in template else _DEEPSEEK._replace(name="deepseek_31")
     if "｜DSML｜" in template or "deepseek" in getattr(wrapper._chat_template, "__module__", ""):

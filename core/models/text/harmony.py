@@ -14,6 +14,7 @@ from typing import Any, Final
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool
 from core.constraint import Grammar
 from core.models.text.answer_reader import Kind, Words, offered_calls, split_at
+from core.models.text.call_forms import template_of
 from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
 from core.models.text.marks import Mark, quoted
 from core.models.text.template_values import spec_of
@@ -27,8 +28,9 @@ _RECIPIENT: Final = re.compile(r"\bto=(\S+)")
 _THOUGHT: Final = {"analysis", "commentary"}
 
 
-def is_harmony(vocabulary: Mapping[str, int]) -> bool:
-    return {"<|channel|>", _MESSAGE, CALL_END} <= vocabulary.keys()
+def is_harmony(wrapper: Any, vocabulary: Mapping[str, int]) -> bool:
+    """Whether a model has these marks, and its chat template uses them."""
+    return {*_MARKS} <= vocabulary.keys() and _MESSAGE in template_of(wrapper)
 
 
 class HarmonyReader:

@@ -13,6 +13,7 @@ from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
 from core.errors import Problem
 from core.requests.answers import Message, TemplateOptions
+from core.sampling_options import Sampling
 
 PROMPT_END: Final = 16  # last tokens of a prompt that show whether the answer begins with reasoning
 OUT_OF_TIME: Final = signal.SIGPROF  # ends the process when a chat template takes too long
@@ -86,10 +87,11 @@ class EndReading(TextMessage, frozen=True, kw_only=True):
 
 
 class TokenizerRead(TextMessage, frozen=True, kw_only=True):
-    """The tokenizer is ready. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
+    """The tokenizer is ready."""
 
-    eos: frozenset[int]
-    vocab_size: int
+    eos: frozenset[int]  # token ids that end an answer
+    vocab_size: int  # counts all ids it can produce
+    sampling: Sampling = Sampling()  # as the model recommends
 
 
 class Encoded(TextMessage, frozen=True, kw_only=True):

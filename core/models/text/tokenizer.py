@@ -29,6 +29,7 @@ from core.models.text.answer_reader import AnswerReader, TaggedReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
+from core.models.text.generation_config import recommended
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.harmony import CALL_END, HarmonyReader, harmony_grammar, harmony_turns, is_harmony
@@ -101,10 +102,11 @@ class Tokens:
     def __init__(self, wrapper: Any, directory: Path) -> None:
         self._wrapper, self._directory = wrapper, directory
         vocabulary = wrapper.get_vocab()
-        self._form, self._is_harmony = form_of(wrapper), is_harmony(vocabulary)
+        self._form, self._is_harmony = form_of(wrapper), is_harmony(wrapper, vocabulary)
         ends = {vocabulary[CALL_END]} if self._is_harmony else set()
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
+        self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
         self._checks: Run = run_child
 
@@ -147,9 +149,10 @@ class Tokens:
         only one. Otherwise the conversation in the chat template with `tools` and `options`, ready for the answer.
         Raises UsageError for a conversation without a template, and BadModel or UsageError if the template does.
         """
-        if not raw and not self.has_chat_template and len(messages) > 1:
+        if not raw and not self.has_chat_template and (len(messages) > 1 or tools):
             fix = "Send one message alone, or load a model that was made for chats."
-            raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no conversation.", fix)
+            what = "tools" if tools else "conversation"
+            raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no {what}.", fix)
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, tools, options or {})

@@ -76,9 +76,9 @@ class Tokenizing:
 
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
-            self._tokens = Tokens.load(Path(request.directory))
-            self._tokens.stand_ready()
-            return TokenizerRead(eos=self._tokens.eos, vocab_size=self._tokens.vocab_size)
+            self._tokens = read = Tokens.load(Path(request.directory))
+            read.stand_ready()
+            return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):

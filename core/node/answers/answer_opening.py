@@ -50,7 +50,9 @@ class AnswerOpening:
         if watch:
             watch.lap("encode")
         plan = self.check(plan, reading)  # a template takes time, and the plan may have changed
-        asked = msgspec.structs.replace(request, constraint=constraint)
+        left_open = {name: getattr(tokens.sampling, name) for name in request.model_sampling}
+        sampling = msgspec.structs.replace(request.sampling, **left_open)
+        asked = msgspec.structs.replace(request, constraint=constraint, sampling=sampling, model_sampling=())
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
         log = await self._archive.open(record) if record.keep else UnloggedAnswer()
         try:

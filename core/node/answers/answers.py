@@ -18,6 +18,7 @@ from core.errors import (
     NoAnswer,
     NodeError,
     Problem,
+    WorkerDied,
 )
 from core.events import Batch, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
@@ -52,6 +53,7 @@ from core.worker.messages import (
 
 LOOK_S: Final = 0.1
 MAX_LOSSES: Final = 3
+MAX_DEATHS: Final = 2
 LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, LinkLost))
 
 
@@ -169,6 +171,16 @@ class Answers:
         """Ignore reports of the workers, which are about to be replaced; `send` hands the answers over again."""
         for running in self._running.values():
             running.is_handed_over = False
+
+    def worker_died(self) -> None:
+        """End the answers at which workers died twice without a token between: the next worker would die, too."""
+        for running in [one for one in self._running.values() if one.is_handed_over]:
+            running.is_handed_over = False
+            running.deaths += 1
+            if running.deaths >= MAX_DEATHS:
+                what = f"{MAX_DEATHS} workers ended unexpectedly at this answer, so it is not tried again."
+                problem = WorkerDied(what, "Ask something else; the log says why they ended.").problem
+                self._finish(running, running.so_far("error", problem), running.rest())
 
     async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
         """Wait until the answer ends; cancel it if the client is gone before."""

@@ -54,7 +54,7 @@ class RunningAnswer:
         self.tokens = list(written)
         self.macs = frozenset(record.macs)
         self.is_handed_over = False
-        self.losses = 0  # workers that lost it since its last token
+        self.losses = self.deaths = 0  # workers that lost it, or ended at it, since its last token
         self._lives = 0  # workers that it was handed to
         self._before = len(self.tokens)
         self._asked_at = self._last_at = monotonic()
@@ -152,7 +152,7 @@ class RunningAnswer:
         """Commit the next token and return the text to show. Raises OSError; then the token does not count."""
         self.log.append(token)
         self.tokens.append(token)
-        self.losses = 0
+        self.losses = self.deaths = 0
         self._last_at = monotonic()
         self._first_at = self._first_at or self._last_at
         text, self.stopped = self._stops.feed(decoded.text)

@@ -90,7 +90,8 @@ class Tokenizer:
         reading = texts.now()
         assert reading
         self._processes, self._texts, self._prompts = (texts, prompts), reading.result(), prompts
-        self.eos, self.vocab_size = self._texts.read.eos, self._texts.read.vocab_size
+        read = self._texts.read
+        self.eos, self.vocab_size, self.sampling = read.eos, read.vocab_size, read.sampling
 
     @classmethod
     async def start(cls, directory: Path) -> Tokenizer:

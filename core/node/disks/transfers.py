@@ -85,9 +85,9 @@ class Transfers:
         if not wanted.parts and (nowhere := holdings.nowhere(range(model.layers))):
             raise ModelNotFound(f"No linked Mac has {layers_text(nowhere)} of {model.name}.")
         for mac in wanted.to:
-            if mac in holdings.whole:
-                continue
-            if mac == self._device_id:
+            if mac in holdings.whole:  # an event, since the asker waits for one
+                self._bus.publish(msgspec.structs.replace(_first(model, "", mac), state="done"))
+            elif mac == self._device_id:
                 self._begin_copy(mac, model, parts, wanted.bytes_per_s)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")

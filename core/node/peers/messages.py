@@ -35,6 +35,7 @@ class Leads(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
     rows: Positive  # requests at a time
+    context: Size = 0  # tokens; 0: not told
     takes_relayed: bool  # it answers requests that other Macs relay
 
 

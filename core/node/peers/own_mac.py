@@ -61,4 +61,4 @@ class OwnMac:
     def _leads(self) -> Leads | None:
         if (plan := self._worker.led) is None:
             return None
-        return Leads(model=plan.name[:MAX_MODEL_NAME], rows=plan.rows, takes_relayed=self._relays)
+        return Leads(model=plan.name[:MAX_MODEL_NAME], rows=plan.rows, context=plan.context, takes_relayed=self._relays)

@@ -12,7 +12,16 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import Count, call_of, request_of, shape_of, tool_of, tool_rules
+from core.node.public_api.request_fields import (
+    Count,
+    call_of,
+    left_out,
+    newest,
+    request_of,
+    shape_of,
+    tool_of,
+    tool_rules,
+)
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 
 # Claude Code starts its system prompt with this header, whose value changes: no cached prefix would ever match
@@ -114,7 +123,9 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _all_messages(self) -> list[Message]:
-        said = _joined(message for turn in self.messages for message in _messages(turn))
+        begins = newest(turn.role for turn in self.messages)
+        turns = enumerate(self.messages)
+        said = _joined(message for at, turn in turns for message in _messages(turn, is_new=at >= begins))
         if not said or said[-1].role == "assistant":
             raise UsageError("messages: the last message must not be the assistant's.", "End with a user message.")
         system = _system(self.system)
@@ -134,13 +145,13 @@ def _system(content: str | tuple[ContentBlock, ...] | None) -> str:
     return "\n\n".join(text for text in texts if text and not text.lstrip().startswith(CHANGING))
 
 
-def _messages(turn: ConversationTurn) -> Iterator[Message]:
+def _messages(turn: ConversationTurn, *, is_new: bool) -> Iterator[Message]:
     blocks = (ContentBlock(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
     match turn.role:
         case "assistant":
             yield _answer(blocks)
         case "user":
-            yield from _user(blocks)
+            yield from _user(blocks, is_new=is_new)
         case "system":
             if text := _system(blocks):
                 yield Message(role="system", content=text)
@@ -159,11 +170,11 @@ def _joined(messages: Iterable[Message]) -> list[Message]:
     return said
 
 
-def _user(blocks: tuple[ContentBlock, ...]) -> Iterator[Message]:
+def _user(blocks: tuple[ContentBlock, ...], *, is_new: bool) -> Iterator[Message]:
     texts: list[str] = []
     for block in blocks:
         if block.type != "tool_result":
-            texts.append(_text(block))
+            texts.append(_text(block, is_new=is_new))
             continue
         if texts:
             yield Message(role="user", content="\n".join(texts))
@@ -192,10 +203,8 @@ def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
     return content if isinstance(content, str) else "\n".join(map(_text, content or ()))
 
 
-def _text(block: ContentBlock) -> str:
-    if block.type != "text":
-        raise UsageError(f"messages: content of type {block.type!r} is not supported.", "Send text.")
-    return block.text
+def _text(block: ContentBlock, *, is_new: bool = False) -> str:
+    return block.text if block.type == "text" else left_out(block.type, "messages", is_new=is_new)
 
 
 def _chosen(choice: ToolChoice) -> object:

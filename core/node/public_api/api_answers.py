@@ -48,6 +48,7 @@ class LedModel(NamedTuple):
     name: str
     rows: int
     answers: Answerer
+    context: int = 0  # tokens; 0: not known before it is loaded
 
 
 class ApiAnswers:
@@ -74,7 +75,7 @@ class ApiAnswers:
         """The model that this Mac leads, or None. Raises NotLoaded during a recovery."""
         now = self._now()
         if now.plan:
-            return LedModel(now.plan.name, now.plan.rows, self._answers)
+            return LedModel(now.plan.name, now.plan.rows, self._answers, now.plan.context)
         if now.recovery:
             raise NotLoaded(now.recovery.text, now.recovery.fix)
         return None

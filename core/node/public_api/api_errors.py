@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from core.errors import (
@@ -42,25 +43,25 @@ def status(error: MaclusterError) -> int:
 def openai_error(error: MaclusterError) -> dict[str, Any]:
     """The error body of OpenAI's API."""
     kind = "invalid_request_error" if status(error) in (400, 404) else "server_error"
-    code = None
+    code, message = None, str(error)
     match error:
         case UnknownModel():
             code = "model_not_found"
         case ContextExceeded():
-            code = "context_length_exceeded"
+            code, message = "context_length_exceeded", _too_long(error)
         case Busy():
             kind = code = "rate_limit_exceeded"
-    return {"type": "error", "error": {"message": str(error), "type": kind, "param": None, "code": code}}
+    return {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def anthropic_error(error: MaclusterError) -> dict[str, Any]:
-    """The error body of Anthropic's API; its agents shorten a prompt by the words "prompt is too long"."""
+    """The error body of Anthropic's API."""
     message = str(error)
     match error:
         case UnknownModel():
             kind = "not_found_error"
         case ContextExceeded():
-            kind, message = "invalid_request_error", f"prompt is too long: {error}"
+            kind, message = "invalid_request_error", _too_long(error)
         case UsageError():
             kind = "invalid_request_error"
         case Busy():
@@ -70,3 +71,9 @@ def anthropic_error(error: MaclusterError) -> dict[str, Any]:
         case _:
             kind = "api_error"
     return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _too_long(error: ContextExceeded) -> str:
+    """The words from which agents read by how much to shorten a prompt."""
+    numbers = [number.replace(",", "") for number in re.findall(r"\d[\d,]*", error.what)]
+    return f"prompt is too long: {' tokens > '.join(numbers)} maximum. {error.fix}"

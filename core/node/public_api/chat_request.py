@@ -17,6 +17,7 @@ from core.node.public_api.request_fields import (
     Count,
     call_of,
     effort_of,
+    newest,
     request_of,
     shape_of,
     text_of,
@@ -89,13 +90,13 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     """The shape of the answer."""
 
     type: str = "text"
-    json_schema: JsonSchema = JsonSchema()
+    json_schema: JsonSchema | None = None
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
     """Options of a stream."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,24 +140,31 @@ class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
         if self.functions:
             raise UsageError("functions is not supported.", "Use tools.")
         logprobs = self.top_logprobs if self.logprobs else None
+        form = self.response_format
         return completion_request(
             self,
-            tuple(map(_message, self.messages)),
+            messages_of(self.messages),
             self.max_completion_tokens,
             logprobs,
-            shape=shape_of(self.response_format.type, self.response_format.json_schema.schema, "response_format"),
+            shape=shape_of(form.type, (form.json_schema or JsonSchema()).schema, "response_format"),
             **tool_rules(map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False),
             template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 
 
-def _message(turn: ChatTurn) -> Message:
+def messages_of(turns: Sequence[ChatTurn]) -> list[Message]:
+    """The conversation. Raises UsageError."""
+    begins = newest(turn.role for turn in turns)
+    return [_message(turn, is_new=index >= begins and turn.role != "tool") for index, turn in enumerate(turns)]
+
+
+def _message(turn: ChatTurn, *, is_new: bool) -> Message:
     role = _ROLES.get(turn.role)
     if role is None:
         raise UsageError(f"messages: role {turn.role!r} is not supported.", f"Use {', '.join(_ROLES)}.")
     return Message(
         role=role,
-        content=text_of(turn.content, "messages"),
+        content=text_of(turn.content, "messages", is_new=is_new),
         reasoning=turn.reasoning_content or turn.reasoning or "",
         tool_calls=tuple(map(_past_call, turn.tool_calls or ())),
         tool_call_id=turn.tool_call_id or "",
@@ -194,7 +202,7 @@ def completion_request(
     return request_of(
         messages,
         sampling,
-        max_tokens=max_tokens or asked.max_tokens,
+        max_tokens=asked.max_tokens if max_tokens is None else max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
         **more,

@@ -13,6 +13,7 @@ from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS
 
 MAX_PROMPTS: Final = 128
+_MAX_TOKENS: Final = 16  # the default of OpenAI's API
 
 _Ids = Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1)]
 Prompt = str | tuple[int, ...]
@@ -23,7 +24,6 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     prompt: msgspec.Raw  # a text, token ids, or a list of either
-    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] | None = None
     echo: bool = False
     suffix: str | None = None
     best_of: int | None = None
@@ -50,7 +50,8 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         messages = (Message(role="user", content=text),)
-        most = 1 if self.max_tokens == 0 else None  # the model writes at least one token
+        # the model writes at least one token
+        most = {None: _MAX_TOKENS, 0: 1}.get(self.max_tokens)
         return completion_request(
             self, messages, most, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )

@@ -12,8 +12,8 @@ import msgspec
 from aiohttp import web
 
 from core.errors import UsageError
-from core.field_errors import decoded
 from core.node.base.stopwatch import Stopwatch
+from core.node.public_api.request_fields import request_body
 
 BODY_S: Final = 60.0  # time to send a whole body
 QUIET_S: Final = 5.0  # after this much silence a stream gets a keep-alive
@@ -36,7 +36,7 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     except TimeoutError as error:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
-    value = decoded(raw, kind)
+    value = request_body(raw, kind)
     request[WATCH].lap("parse")
     return value
 

@@ -36,25 +36,34 @@ class Models:
         raise UnknownModel(f"There is no model {name!r} here.", f"Use one of {', '.join(names)}.")
 
     async def _all(self, request: web.Request) -> web.Response:
-        names = self._names()
+        found = [_entry(model.name, model.context) for model in self._answers.offered()]
         if self._has_aliases and "anthropic-version" in request.headers:
-            names += tuple(BORROWED[0] + name for name in names)
-        found = [_entry(name) for name in names]
+            found += [entry | {"id": BORROWED[0] + entry["id"]} for entry in found]
         ends = {"first_id": found[0]["id"] if found else None, "last_id": found[-1]["id"] if found else None}
         return json_reply({"object": "list", "data": found, "has_more": False, **ends})
 
     async def _one(self, request: web.Request) -> web.Response:
         name = request.match_info["id"]
-        if not self._names():
+        if not self._answers.offered():
             raise UnknownModel(f"No model {name!r} is loaded.")
-        self.find(name)
-        return json_reply(_entry(name))
-
-    def _names(self) -> tuple[str, ...]:
-        return tuple(model.name for model in self._answers.offered())
+        return json_reply(_entry(name, self.find(name).context))
 
 
-def _entry(name: str) -> dict[str, Any]:
+_YES: Final[dict[str, Any]] = {"supported": True}
+_NO: Final[dict[str, Any]] = {"supported": False}
+# as in Anthropic's Models API
+_CAPABILITIES: Final = {
+    **dict.fromkeys(("batch", "citations", "code_execution", "context_management", "image_input", "pdf_input"), _NO),
+    "effort": _YES | dict.fromkeys(("low", "medium", "high"), _YES) | {"max": _NO},
+    "server_tools": _NO | {"code_execution": _NO, "web_search": _NO},
+    "structured_outputs": _YES,
+    "thinking": _YES | {"types": dict.fromkeys(("adaptive", "between_tools", "disabled", "enabled"), _YES)},
+}
+# names of the context length in Anthropic's and vLLM's APIs, OpenRouter's, and Codex's list
+_LIMITS: Final = ("max_input_tokens", "max_tokens", "max_model_len", "context_length", "context_window")
+
+
+def _entry(name: str, context: int) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
@@ -64,4 +73,6 @@ def _entry(name: str) -> dict[str, Any]:
         "owned_by": "macluster",
         "lifecycle": "active",
         "display_name": name,
+        "capabilities": _CAPABILITIES,
+        **(dict.fromkeys(_LIMITS, context) if context else {}),
     }

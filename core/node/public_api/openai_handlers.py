@@ -33,7 +33,7 @@ class OpenAiHandlers:
         model = self._models.find(asked.model)
         reply = ChatReply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [AnswerChoice(index) for index in range(asked.n)]
-        encoder = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
+        encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
         events = self._answers.events([asked.request()] * asked.n, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 
@@ -50,7 +50,7 @@ class OpenAiHandlers:
         reply = CompletionReply(
             id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
         )
-        encoder = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
+        encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
         events = self._answers.events(wanted, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 

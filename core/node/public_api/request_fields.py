@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
 
 from core.answer_parts import Tool, ToolCall
 from core.constraint import MAX_SOURCE, Grammar
 from core.errors import UsageError
-from core.field_errors import refusal
-from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
+from core.field_errors import decoded, refusal
+from core.numbers import MOST
+from core.requests.answers import ChatRequest, Message, ModelOption, TemplateOptions
 from core.sampling_options import Sampling
 
+# fields in which other servers take the shape of an answer
+_OTHER_SHAPES: Final = {
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+    *("json_schema", "grammar", "format", "regex", "ebnf"),
+}
 _ANY_OBJECT: Final = '{"type": "object"}'
 
-_TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
+_TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"})
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Count = Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]  # -1: as if omitted
+
+_Request = TypeVar("_Request")
+
+
+def request_body(raw: bytes, kind: type[_Request]) -> _Request:
+    """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
+    fields = decoded(raw, dict[str, msgspec.Raw])
+    given = {name: value for name, value in fields.items() if bytes(memoryview(value)[:5]) != b"null"}
+    if shapes := sorted(given.keys() & _OTHER_SHAPES):
+        raise UsageError(f"{shapes[0]} is not supported.", "Send the schema in the field of this API.")
+    return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind)
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -27,6 +44,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
     type: str
     text: str = ""
+    refusal: str = ""
 
 
 Content = str | tuple[ContentPart, ...] | None
@@ -37,22 +55,29 @@ def request_of(
     sampling: dict[str, Any],
     *,
     max_tokens: int | None,
+    stop: Iterable[str] = (),
     shape: Grammar | None = None,
     tools: Sequence[Tool] = (),
     **more: Any,
 ) -> ChatRequest:
-    """A request that is not kept; None in `sampling` means the default. Raises UsageError."""
+    """A request that is not kept; None in `sampling` means the model's default. Without `max_tokens` an answer may fill
+    the context. Raises UsageError.
+    """
     given = {name: value for name, value in sampling.items() if value is not None}
-    if given.get("top_p") == 1:
-        given["top_p"] = 0.0  # both cut nothing off
+    left_open = [name for name in get_args(ModelOption) if name not in given]
+    for name, off, none in (("top_p", 1, 0.0), ("top_k", -1, 0), ("seed", -1, None)):
+        if given.get(name) == off:
+            given[name] = none
     try:
         chosen = msgspec.convert(given, Sampling)
         return msgspec.convert(
             {
                 "messages": msgspec.to_builtins(messages),
                 "sampling": msgspec.to_builtins(chosen),
-                "max_tokens": max_tokens or DEFAULT_MAX_TOKENS,
+                "max_tokens": MOST if max_tokens in (None, -1) else max_tokens,
+                "model_sampling": left_open,
                 "keep": False,
+                "stop": [text for text in stop if text],
                 "constraint": msgspec.to_builtins(shape),
                 "tools": msgspec.to_builtins(tools),
                 **more,
@@ -95,7 +120,7 @@ def shape_of(kind: str, schema: msgspec.Raw, field: str) -> Grammar | None:
         case "json_object":
             return Grammar(kind="json_schema", source=_ANY_OBJECT)
         case "json_schema":
-            source = _object(bytes(schema), f"{field}: the schema")
+            source = _object(_or_empty(schema), f"{field}: the schema")
             if len(source) > MAX_SOURCE:
                 raise UsageError(f"{field}: the schema is longer than {MAX_SOURCE // 1024} KiB.")
             return Grammar(kind="json_schema", source=source)
@@ -103,14 +128,29 @@ def shape_of(kind: str, schema: msgspec.Raw, field: str) -> Grammar | None:
             raise UsageError(f"{field}: type {kind!r} is not supported.", "Use text, json_object or json_schema.")
 
 
-def text_of(content: Content, field: str) -> str:
-    """The text of a message. Raises UsageError, which names `field`, for images and the like."""
+def text_of(content: Content, field: str, *, is_new: bool = False) -> str:
+    """The text of a message, with placeholders for images and the like. Raises UsageError, which names `field`, for
+    those of a message that `is_new`: a client can't change its history.
+    """
     if isinstance(content, str) or content is None:
         return content or ""
-    for part in content:
-        if part.type not in _TEXTS:
-            raise UsageError(f"{field}: content of type {part.type!r} is not supported.", "Send text.")
-    return "".join(part.text for part in content)
+    parts = (
+        part.text or part.refusal if part.type in _TEXTS else left_out(part.type, field, is_new=is_new)
+        for part in content
+    )
+    return "".join(parts)
+
+
+def left_out(kind: str, field: str, *, is_new: bool) -> str:
+    """A placeholder for content of another type than text. Raises UsageError if it `is_new`."""
+    if is_new:
+        raise UsageError(f"{field}: content of type {kind!r} is not supported.", "Send text.")
+    return f"[{kind.removeprefix('input_').removesuffix('_url').replace('_', ' ')} left out: this model reads text]"
+
+
+def newest(roles: Iterable[str]) -> int:
+    """Index of the first message after the assistant's last one, where the newest turn begins."""
+    return max((index for index, role in enumerate(roles, 1) if role == "assistant"), default=0)
 
 
 def effort_of(effort: str | None) -> TemplateOptions:
@@ -120,17 +160,23 @@ def effort_of(effort: str | None) -> TemplateOptions:
 
 
 def call_of(call_id: str, tool: str, arguments: str | msgspec.Raw) -> ToolCall:
-    """A tool call in the history; "" counts as no arguments. Raises UsageError."""
+    """A tool call in the history; "" counts as no arguments, and torn ones become the object's only value."""
     written = arguments.encode() if isinstance(arguments, str) else bytes(arguments)
-    what = f"messages: the arguments of the call {call_id!r}"
-    return ToolCall(id=call_id, name=tool, arguments=_object(written.strip() or b"{}", what))
+    try:
+        whole = _object(written.strip() or b"{}", "arguments")
+    except UsageError:
+        whole = json.dumps({"input": written.decode("utf-8", "replace")})
+    return ToolCall(id=call_id, name=tool, arguments=whole)
 
 
 def tool_of(name: str, description: str | None, schema: msgspec.Raw, strict: bool | None) -> Tool:
     """A tool that may be called; `schema` may be null. Raises UsageError."""
-    written = b"{}" if bytes(schema) == b"null" else bytes(schema)
-    parameters = _object(written, f"tools: the schema of {name!r}")
+    parameters = _object(_or_empty(schema), f"tools: the schema of {name!r}")
     return Tool(name=name, description=description or "", parameters=parameters, strict=bool(strict))
+
+
+def _or_empty(schema: msgspec.Raw) -> bytes:
+    return b"{}" if bytes(schema) == b"null" else bytes(schema)
 
 
 def _object(written: bytes, what: str) -> str:

@@ -13,7 +13,7 @@ from aiohttp import web
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.http_bodies import OWNER, WATCH, json_reply, read_body, refused
 from core.node.public_api.model_list import Models
-from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply
+from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply, items_of
 from core.node.public_api.responses_request import ResponseBody
 from core.node.public_api.send_reply import send_reply
 from core.node.public_api.stored_responses import StoredResponses
@@ -21,7 +21,7 @@ from core.requests.answers import Message
 
 
 class ResponsesHandlers:
-    """`POST /v1/responses`, and `GET` and `DELETE` of a stored response."""
+    """`POST /v1/responses`, token counts, and stored responses."""
 
     def __init__(self, answers: ApiAnswers, models: Models) -> None:
         self._answers, self._models = answers, models
@@ -32,6 +32,9 @@ class ResponsesHandlers:
             web.post("/v1/responses", self._answer),
             web.get("/v1/responses/{id}", self._show),
             web.delete("/v1/responses/{id}", self._forget),
+            web.post("/v1/responses/{id}/cancel", self._show),  # what is stored has ended
+            web.get("/v1/responses/{id}/input_items", self._input),
+            web.post("/v1/responses/input_tokens", self._count),
         ]
 
     async def _show(self, request: web.Request) -> web.Response:
@@ -44,15 +47,37 @@ class ResponsesHandlers:
             return _unknown(name)
         return json_reply({"id": name, "object": "response", "deleted": True})
 
+    async def _input(self, request: web.Request) -> web.Response:
+        found = self._stored.find(request[OWNER], request.match_info["id"])
+        if found is None:
+            return _unknown(request.match_info["id"])
+        items = [item for number, message in enumerate(found.messages[:-1]) for item in items_of(message, number)]
+        if request.query.get("order") != "asc":
+            items.reverse()
+        ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {}
+        return json_reply({"object": "list", "data": items, "has_more": False, **ends})
+
+    async def _count(self, request: web.Request) -> web.Response:
+        asked = await read_body(request, ResponseBody)
+        messages = self._conversation(request, asked)
+        if messages is None:
+            return _unknown(asked.previous_response_id)
+        tokens = await self._answers.count(asked.request(messages), self._models.find(asked.model))
+        return json_reply({"object": "response.input_tokens", "input_tokens": tokens})
+
+    def _conversation(self, request: web.Request, asked: ResponseBody) -> list[Message] | None:
+        """The messages so far; None if the response before them is unknown."""
+        if not asked.previous_response_id:
+            return asked.messages()
+        before = self._stored.find(request[OWNER], asked.previous_response_id)
+        return [*before.messages, *asked.messages()] if before else None
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ResponseBody)
         model = self._models.find(asked.model)
-        messages = asked.messages()
-        if asked.previous_response_id:
-            before = self._stored.find(request[OWNER], asked.previous_response_id)
-            if before is None:
-                return _unknown(asked.previous_response_id)
-            messages = [*before.messages, *messages]
+        messages = self._conversation(request, asked)
+        if messages is None:
+            return _unknown(asked.previous_response_id)
         reply = ResponseReply(
             id=f"resp_{secrets.token_hex(24)}",
             model=asked.model or model.name,
@@ -72,6 +97,6 @@ def _drop(body: dict[str, Any], answer: Message) -> None:
     """Store nothing, as the client requested."""
 
 
-def _unknown(name: str) -> web.Response:
+def _unknown(name: str | None) -> web.Response:
     what = f"There is no response {name!r}. Only the newest are kept, in memory, until macluster quits."
     return refused(404, what)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -20,6 +21,9 @@ from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
 _Event = dict[str, Any]
+# what this API does not offer, as OpenAI's clients want it named
+_FIXED: Final = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "top_logprobs": 0, "service_tier": "default"}
+_TOOL: Final = {"description": None, "parameters": None, "strict": False}
 
 
 class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +49,14 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "id": self.id,
             "object": "response",
             "created_at": self.created,
+            "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
             "background": False,
             "error": error and {"code": "server_error", "message": str(error)},
             "incomplete_details": cut,
             "instructions": asked.instructions,
             "max_output_tokens": asked.max_output_tokens,
+            "max_tool_calls": None,
             "metadata": asked.metadata or {},
             "model": self.model,
             "output": output,
@@ -58,18 +64,17 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "previous_response_id": asked.previous_response_id,
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,
-            "temperature": asked.temperature,
+            "temperature": 1.0 if asked.temperature is None else asked.temperature,
             "text": {"format": asked.text.format.as_json},
             "tool_choice": asked.tool_choice or "auto",
-            "tools": self.tools,
-            "top_p": asked.top_p,
+            "tools": [_TOOL | tool if tool.get("type") == "function" else tool for tool in self.tools],
+            "top_p": 1.0 if asked.top_p is None else asked.top_p,
+            **_FIXED,
+            "prompt_cache_key": asked.prompt_cache_key,
+            "safety_identifier": asked.safety_identifier,
             "truncation": "disabled",
             "usage": _usage(choice.done) if choice and choice.done else None,
         }
-
-
-def _status_of(done: RequestDone) -> _Status:
-    return "incomplete" if done.finish_reason == "length" else "completed"
 
 
 def _answer_of(choice: AnswerChoice) -> Message:
@@ -100,16 +105,20 @@ class ResponseEncoder:
         return typed_event(self._items.event("response.failed", response=body))
 
     def ending(self) -> list[bytes]:
-        lines = [typed_event(each) for each in self._items.close()]
+        lines = [typed_event(each) for each in self._items.close(self._status)]
         body = self.whole()
         return [*lines, typed_event(self._items.event(f"response.{body['status']}", response=body))]
 
     def whole(self) -> dict[str, Any]:
-        list(self._items.close())
-        assert self._choice.done
-        body = self._reply.body(_status_of(self._choice.done), self._items.output, self._choice)
+        list(self._items.close(self._status))
+        body = self._reply.body(self._status, self._items.output, self._choice)
         self._store(body, _answer_of(self._choice))
         return body
+
+    @property
+    def _status(self) -> _Status:
+        assert self._choice.done
+        return "incomplete" if self._choice.done.finish_reason == "length" else "completed"
 
     def _so_far(self, name: str) -> bytes:
         body = self._reply.body("in_progress", list(self._items.output))
@@ -141,7 +150,7 @@ class ItemEvents:
                 yield from self.close()
                 yield from self._call(said)
 
-    def close(self) -> Iterator[_Event]:
+    def close(self, status: _Status = "completed") -> Iterator[_Event]:
         """End the open item."""
         item, self._open = self._open, None
         if item is None:
@@ -149,7 +158,7 @@ class ItemEvents:
         at = {"item_id": item.id, "output_index": len(self.output), "content_index": 0}
         yield self.event(f"response.{item.name}.done", text=item.text, **at, **item.logprobs)
         yield self.event("response.content_part.done", part=item.part(), **at)
-        yield from self._whole(item.body("completed"))
+        yield from self._whole(item.body(status))
 
     def _begin(self, item: _Item) -> Iterator[_Event]:
         self._open = item
@@ -222,3 +231,15 @@ def _usage(done: RequestDone) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": done.prompt_tokens + done.tokens,
     }
+
+
+def items_of(message: Message, number: int) -> list[_Event]:
+    """Message `number` of a conversation as items of an input."""
+    name, text = f"msg_{number}", message.content
+    if message.role == "tool":
+        result = {"type": "function_call_output", "call_id": message.tool_call_id, "output": text}
+        return [{"id": name, "status": "completed", **result}]
+    kind = {"type": "output_text", "annotations": []} if message.role == "assistant" else {"type": "input_text"}
+    said = {"type": "message", "role": message.role, "content": [{**kind, "text": text}]}
+    calls = [_call_item(call, is_custom=False)[0] for call in message.tool_calls]
+    return [*([{"id": name, "status": "completed", **said}] if text or not calls else []), *calls]

@@ -18,6 +18,8 @@ from core.node.public_api.request_fields import (
     Count,
     call_of,
     effort_of,
+    left_out,
+    newest,
     request_of,
     shape_of,
     text_of,
@@ -106,6 +108,9 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     background: bool | None = None
     conversation: Any = None
+    prompt: Any = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
     max_output_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -128,7 +133,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, messages: Iterable[Message]) -> ChatRequest:
         """The request after `messages`. Raises UsageError."""
-        for name in ("background", "conversation", "top_logprobs"):
+        for name in ("background", "conversation", "prompt", "top_logprobs"):
             if getattr(self, name):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
@@ -149,8 +154,10 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
 def messages_of(items: Iterable[Item]) -> list[Message]:
     """The items as messages; reasoning, text and calls of one turn become one message. Raises UsageError."""
     said: list[Message] = []
-    for item in items:
-        message = _message(item)
+    items = tuple(items)
+    begins = newest(item.role if item.type == "message" else "" for item in items)
+    for index, item in enumerate(items):
+        message = _message(item, is_new=index >= begins)
         before = said[-1] if said and said[-1].role == message.role == "assistant" else None
         if before and not (message.content and before.content) and not message.reasoning:
             said[-1] = msgspec.structs.replace(
@@ -163,10 +170,10 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
     return said
 
 
-def _message(item: Item) -> Message:
+def _message(item: Item, *, is_new: bool) -> Message:
     match item.type:
         case "message":
-            return _turn(item)
+            return _turn(item, is_new=is_new)
         case "reasoning":
             return Message(role="assistant", content="", reasoning=text_of(item.content, "input"))
         case "function_call":
@@ -176,14 +183,14 @@ def _message(item: Item) -> Message:
             return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, arguments),))
         case "function_call_output" | "custom_tool_call_output":
             return Message(role="tool", content=text_of(item.output, "input"), tool_call_id=item.call_id)
-        case _:
-            raise UsageError(f"input: type {item.type!r} is not supported.", "Send messages and calls.")
+        case _:  # a call that other servers run, or its output
+            return Message(role="assistant", content=left_out(item.type, "input", is_new=False))
 
 
-def _turn(item: Item) -> Message:
+def _turn(item: Item, *, is_new: bool) -> Message:
     match item.role:
         case "user" | "assistant" | "system":
-            return Message(role=item.role, content=text_of(item.content, "input"))
+            return Message(role=item.role, content=text_of(item.content, "input", is_new=is_new))
         case "developer":
             return Message(role="system", content=text_of(item.content, "input"))
         case _:

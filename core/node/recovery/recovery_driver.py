@@ -193,6 +193,8 @@ class RecoveryDriver:
         if by_layers := is_first and self._request.parallelism == "auto":
             self._no_group = problem.what.rstrip(".")
             self._journal.warn(f"Split by layers instead, since the Macs couldn't form a tensor group: {problem.what}")
+        if problem.kind == "WorkerDied":
+            self._answers.worker_died()
         if self._machine:
             self._act(self._machine.lost(lost.device_id, problem, self._answers.under_way, monotonic()))
         elif by_layers:

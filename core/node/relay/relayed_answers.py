@@ -80,7 +80,8 @@ class Relay:
         mine = served.head.device_id if served else ""
         leader = mine if mine in leaders else min(leaders, default="")
         if leader and self._is_on and leaders[leader].takes_relayed:
-            return LedModel(leaders[leader].model, leaders[leader].rows, LeaderAnswers(self, leader))
+            led = leaders[leader]
+            return LedModel(led.model, led.rows, LeaderAnswers(self, leader), led.context)
         if served:
             head = clean_text(served.head.peer)
             raise NotLoaded(f"This Mac has layers of a model that {head} leads.", f"Ask the API of {head}.")

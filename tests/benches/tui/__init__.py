@@ -1,1 +1,1 @@
-"""How quick the terminal UI is, in a real pseudo-terminal."""
+"""Speed of the terminal UI, in a real pseudo-terminal."""

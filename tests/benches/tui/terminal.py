@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal of 120x36, with the moment at which each piece of its output came."""
+"""A program in a pseudo-terminal of 120x36, with the time of each piece of its output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Pty:
                 self._came.notify_all()
 
     def type(self, keys: bytes) -> float:
-        """Write `keys`, and say when; what came before is forgotten."""
+        """Write `keys` and return the time; earlier output is forgotten."""
         with self._came:
             self._pieces.clear()
         now = time.perf_counter()

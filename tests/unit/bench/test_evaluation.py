@@ -1,4 +1,4 @@
-"""Evaluation: what is asked of lm-eval and made of its results. It itself is asked by tests/evaluated."""
+"""Evaluation: the request to lm-eval and the reading of its results. tests/evaluated runs lm-eval itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.bench.evaluation.lm_eval_tasks import check_harness, figures, tiny_tas
 from core.errors import UsageError
 from tui.cli.evaluation import ALONE, RING, lines
 
-# as lm-eval 0.4 tells them
+# as lm-eval 0.4 names them
 RESULTS = {
     "gsm8k": {
         "alias": "gsm8k",

@@ -1,4 +1,4 @@
-"""The arithmetic of scenarios, what is asserted of them, and how it is reported."""
+"""The arithmetic of scenarios, their assertions, and their report."""
 
 from __future__ import annotations
 

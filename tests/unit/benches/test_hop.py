@@ -1,4 +1,4 @@
-"""The hop bench measures every lane; what they take is never asserted."""
+"""The hop bench measures every lane; no time is asserted."""
 
 from __future__ import annotations
 

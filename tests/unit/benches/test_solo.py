@@ -1,4 +1,4 @@
-"""The solo bench runs both sides over a tiny model; the answers agree, and what they take is never asserted."""
+"""The solo bench runs both sides over a tiny model; the answers agree, and no time is asserted."""
 
 from __future__ import annotations
 

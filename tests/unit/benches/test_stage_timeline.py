@@ -67,7 +67,7 @@ def test_compositions_are_no_part_of_it() -> None:
 
 def test_the_middle_begins_with_the_first_stages_work_and_is_cut_at_both_ends() -> None:
     head = [a_span(at, at + 2, step=at) for at in range(0, 40, 4)]
-    head.insert(6, a_span(19.5, 19.6, kind="output"))  # begins nothing
+    head.insert(6, a_span(19.5, 19.6, kind="output"))  # starts no block
     tail = [a_span(at + 1, at + 5, step=at) for at in range(0, 40, 4)]
     piece = middle([head, tail], 6)
     assert [[(s.start_s, s.end_s) for s in stage] for stage in piece] == [

@@ -1,4 +1,4 @@
-"""The demo model that is shipped: small, loadable by plain mlx-lm, and right about what newcomers ask first."""
+"""The shipped demo model: small, loadable by plain mlx-lm, and right about newcomers' first questions."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.support.schedules import Schedule
 from tests.support.simulated_head import Head, ask, running
 
 
-class Told(Schedule):
+class CheckedSchedule(Schedule):
     """Checks the report after every event."""
 
     seen: int = 0
@@ -40,7 +40,7 @@ def check(head: Head) -> None:
 def test_rows_and_lanes_told_are_those_there_are_at_any_moment() -> None:
     seen = 0
     for seed in range(20_001, 20_061):
-        told = Told(seed)
+        told = CheckedSchedule(seed)
         told.run()
         seen += told.seen
         batch = told.head.scheduler.batch

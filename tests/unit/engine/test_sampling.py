@@ -18,7 +18,16 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
 from core.engine.requests import Admit
-from core.engine.sampling import DRAWS_AT_ONCE, Picked, RowSampler, choose_all, greedy, pick_all
+from core.engine.sampling import (
+    DRAWS_AT_ONCE,
+    LEAST_LOGPROB,
+    Picked,
+    RowSampler,
+    choose_all,
+    greedy,
+    logprobs_of,
+    pick_all,
+)
 from core.errors import UsageError
 from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
@@ -300,3 +309,27 @@ def test_a_row_is_chosen_for_as_if_it_were_alone(samplings: list[Sampling], seed
         logits = 3 * mx.random.normal((len(samplings), 32), key=mx.random.key(seed + step))
         expected = [pick_all([row], logits[i : i + 1])[0] for i, row in enumerate(alone)]
         assert pick_all(together, logits) == expected
+
+
+@pytest.mark.parametrize("name", ["greedy", "cut_three_ways", "bias", "all"])
+@pytest.mark.parametrize("spoil", [mx.nan, mx.inf])
+def test_logits_that_are_no_numbers_are_told_and_harm_no_other_row(name: str, spoil: float) -> None:
+    logits = mx.random.normal((2, VOCAB), key=mx.random.key(1))
+    (alone,) = pick_all([sampler(TABLE[name], PROMPT)], logits[:1])
+    bad = mx.where(mx.arange(VOCAB) == 5, spoil, logits[1:])
+    rows = [sampler(TABLE[name], PROMPT) for _ in range(2)]
+    good, wrong = pick_all(rows, mx.concatenate([logits[:1], bad]))
+    assert (good, good.is_number) == (alone, True)
+    assert wrong == Picked(wrong.token, is_number=False)
+    for row, picked in zip(rows, (good, wrong), strict=True):
+        row.check([picked])
+    assert rows[0].problem is None
+    assert "overflow" in (rows[1].problem.what if rows[1].problem else "")
+
+
+def test_logprobs_of_a_prompt_whose_logits_are_no_numbers_are_no_numbers() -> None:
+    logits = mx.zeros((2, VOCAB))
+    logits[1, 7] = mx.nan
+    assert [each.is_number for each in logprobs_of(logits, [3, 4], 2)] == [True, False]
+    ruled_out = mx.where(mx.arange(VOCAB) == 3, -mx.inf, mx.zeros((1, VOCAB)))
+    assert logprobs_of(ruled_out, [3], 0)[0] == Picked(3, LEAST_LOGPROB)

@@ -19,24 +19,26 @@ from core.link.tls import client_context
 from core.link.tls_stream import ConnectionLimiter
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import Cluster, RosterStore
-from tests.support.control_links import HOST, House, soon
+from tests.support.control_links import HOST, LinkListener, soon
 from tests.support.macs import bundle, chain, cluster, mac
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    house.server = await serve_control(HOST, 0, identity=mac(1), cluster=lambda: house.knows(), on_link=house.take)
-    yield house
-    house.server.close()
-    await house.server.wait_closed()
-    for link in house.open:
+async def listener() -> AsyncIterator[LinkListener]:
+    listener = LinkListener()
+    listener.server = await serve_control(
+        HOST, 0, identity=mac(1), cluster=lambda: listener.knows(), on_link=listener.take
+    )
+    yield listener
+    listener.server.close()
+    await listener.server.wait_closed()
+    for link in listener.open:
         link.close()
-    await asyncio.gather(*(link.wait_closed() for link in house.open))
+    await asyncio.gather(*(link.wait_closed() for link in listener.open))
 
 
-async def test_messages_flow_both_ways_at_once(house: House) -> None:
-    near, far = await house.pair()
+async def test_messages_flow_both_ways_at_once(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     assert (near.peer_id, far.peer_id, far.remote_host) == (mac(1).device_id, mac(0).device_id, HOST)
     assert (near.local_host, far.local_host) == (HOST, HOST)
     assert not near.epochs_differ
@@ -46,14 +48,14 @@ async def test_messages_flow_both_ways_at_once(house: House) -> None:
     assert await soon(near.recv()) == (FrameType.PLAN, bytes(MAX_CONTROL_BODY))
 
 
-async def test_nagle_is_off_at_both_ends(house: House) -> None:
-    for link in await house.pair():
+async def test_nagle_is_off_at_both_ends(listener: LinkListener) -> None:
+    for link in await listener.pair():
         sock = link._wire._writer.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def test_a_message_beyond_the_limit_is_refused_by_both_sides(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_message_beyond_the_limit_is_refused_by_both_sides(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     with pytest.raises(ProtocolError, match="beyond"):
         await near.send(FrameType.PLAN, bytes(MAX_CONTROL_BODY + 1))
     near._wire.write(bytes(near._sealer.seal(FrameType.PLAN, parts=[bytes(MAX_CONTROL_BODY + 1)])))
@@ -63,15 +65,15 @@ async def test_a_message_beyond_the_limit_is_refused_by_both_sides(house: House)
         await soon(near.recv())
 
 
-async def test_a_header_that_claims_1_gib_closes_the_link(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_header_that_claims_1_gib_closes_the_link(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     near._wire.write(HEADER.pack(b"MC", 1, *FrameHeader(FrameType.PLAN, 0, 0, 0, 1 << 30, 0, 1, bytes(16), 0, 0, 0, 0)))
     with pytest.raises(ProtocolError):
         await soon(far.recv())
 
 
-async def test_a_changed_frame_closes_the_link(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_changed_frame_closes_the_link(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     frame = bytearray(near._sealer.seal(FrameType.PLAN, parts=[b"plan"]))
     frame[50] ^= 1
     near._wire.write(bytes(frame))
@@ -81,8 +83,8 @@ async def test_a_changed_frame_closes_the_link(house: House) -> None:
         await far.send(FrameType.ACK, b"")
 
 
-async def test_the_end_of_a_link_is_seen_and_what_was_sent_before_arrives(house: House) -> None:
-    near, far = await house.pair()
+async def test_the_end_of_a_link_is_seen_and_what_was_sent_before_arrives(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     await near.send(FrameType.BYE, b"going")
     near.close()
     assert await soon(far.recv()) == (FrameType.BYE, b"going")
@@ -93,8 +95,10 @@ async def test_the_end_of_a_link_is_seen_and_what_was_sent_before_arrives(house:
         await soon(near.recv())
 
 
-async def test_what_still_comes_in_after_this_ends_goodbye_says_nothing_against_the_other_one(house: House) -> None:
-    near, far = await house.pair()
+async def test_what_still_comes_in_after_this_ends_goodbye_says_nothing_against_the_other_one(
+    listener: LinkListener,
+) -> None:
+    near, far = await listener.pair()
     hearing = asyncio.create_task(near.recv())
     await asyncio.sleep(0)
     far._put(FrameType.PING, b"on its way")
@@ -104,8 +108,8 @@ async def test_what_still_comes_in_after_this_ends_goodbye_says_nothing_against_
     await soon(near.wait_closed())
 
 
-async def test_a_recv_that_was_cancelled_in_the_middle_of_a_frame_loses_nothing(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_recv_that_was_cancelled_in_the_middle_of_a_frame_loses_nothing(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     frame = bytes(near._sealer.seal(FrameType.PLAN, parts=[b"plan"]))
     near._wire.write(frame[:60])
     with pytest.raises(TimeoutError):
@@ -117,23 +121,23 @@ async def test_a_recv_that_was_cancelled_in_the_middle_of_a_frame_loses_nothing(
 # ---- admission
 
 
-async def test_another_cluster_and_strangers_are_refused(house: House) -> None:
+async def test_another_cluster_and_strangers_are_refused(listener: LinkListener) -> None:
     with pytest.raises(LinkError):
-        await house.dial(knows=cluster(3, b"D" * 16))
-    house.knows = lambda: cluster(2)
+        await listener.dial(knows=cluster(3, b"D" * 16))
+    listener.knows = lambda: cluster(2)
     with pytest.raises(LinkError):
-        await house.dial(2)
-    assert house.links.empty()
+        await listener.dial(2)
+    assert listener.links.empty()
 
 
-async def test_the_dialler_wants_one_mac_only(house: House) -> None:
+async def test_the_dialler_wants_one_mac_only(listener: LinkListener) -> None:
     with pytest.raises(HandshakeError, match="was expected"):
-        await house.dial(expects=2)
+        await listener.dial(expects=2)
 
 
-async def test_two_sides_of_a_fork_may_talk_about_rosters_only(house: House) -> None:
+async def test_two_sides_of_a_fork_may_talk_about_rosters_only(listener: LinkListener) -> None:
     fork = msgspec.structs.replace(cluster(3).roster, sig=bytes(64))
-    near, far = await house.pair(knows=Cluster(fork, cluster(3).certificates))
+    near, far = await listener.pair(knows=Cluster(fork, cluster(3).certificates))
     assert (near.epochs_differ, far.epochs_differ) == (True, True)
     assert (near.peer_stand, far.peer_stand) == (cluster(3).roster.stand, fork.stand)
     near._put(FrameType.PLAN, b"plan")
@@ -141,24 +145,24 @@ async def test_two_sides_of_a_fork_may_talk_about_rosters_only(house: House) -> 
         await soon(far.recv())
 
 
-async def test_a_mac_that_was_never_paired_answers_nobody(house: House) -> None:
+async def test_a_mac_that_was_never_paired_answers_nobody(listener: LinkListener) -> None:
     def nobody() -> Cluster:
         raise NotPaired("This Mac is paired with no other.")
 
-    house.knows = nobody
+    listener.knows = nobody
     with pytest.raises(LinkError):
-        await house.dial()
+        await listener.dial()
 
 
-async def test_a_new_roster_counts_for_the_next_connection(house: House) -> None:
-    house.knows = lambda: cluster(2)
+async def test_a_new_roster_counts_for_the_next_connection(listener: LinkListener) -> None:
+    listener.knows = lambda: cluster(2)
     with pytest.raises(LinkError):
-        await house.dial(2)
-    house.knows = lambda: cluster(3)
-    await house.pair(me=2)
+        await listener.dial(2)
+    listener.knows = lambda: cluster(3)
+    await listener.pair(me=2)
 
 
-async def test_absent_and_silent_macs(house: House) -> None:
+async def test_absent_and_silent_macs(listener: LinkListener) -> None:
     def call(port: int) -> Awaitable[ControlLink]:
         return dial_control(HOST, port, identity=mac(0), cluster=cluster(), peer_id=mac(1).device_id, timeout_s=0.2)
 
@@ -168,64 +172,68 @@ async def test_absent_and_silent_macs(house: House) -> None:
         await call(silent.getsockname()[1])
 
 
-async def test_an_address_in_use_is_said(house: House) -> None:
+async def test_an_address_in_use_is_said(listener: LinkListener) -> None:
     with pytest.raises(PortTaken, match=f"is in use by .*pid {os.getpid()}"):
-        await serve_control(HOST, house.port, identity=mac(1), cluster=house.knows, on_link=house.take)
+        await serve_control(HOST, listener.port, identity=mac(1), cluster=listener.knows, on_link=listener.take)
 
 
-async def test_junk_and_silence_are_sent_away_and_do_not_block(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_junk_and_silence_are_sent_away_and_do_not_block(
+    listener: LinkListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control_link, "TLS_TIMEOUT_S", 0.2)
     async with contextlib.AsyncExitStack() as stack:
         readers = []
         for says in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(500)):
-            reader, writer = await asyncio.open_connection(HOST, house.port)
+            reader, writer = await asyncio.open_connection(HOST, listener.port)
             stack.callback(writer.close)
             writer.write(says)
             readers.append(reader)
-        await house.pair()
+        await listener.pair()
         for reader in readers:
             with contextlib.suppress(OSError):
                 await soon(reader.read())
 
 
-async def test_a_member_who_stalls_after_tls_is_sent_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_who_stalls_after_tls_is_sent_away(
+    listener: LinkListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control_link, "HELLO_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection(
-        HOST, house.port, ssl=client_context(mac(0), cluster(3)), server_hostname="macluster"
+        HOST, listener.port, ssl=client_context(mac(0), cluster(3)), server_hostname="macluster"
     )
     assert await soon(reader.read()) == b""
     writer.close()
-    assert house.links.empty()
+    assert listener.links.empty()
 
 
 @pytest.mark.promise("P11")
-async def test_who_only_sits_at_the_door_does_not_keep_a_member_out(house: House) -> None:
+async def test_who_only_sits_at_the_door_does_not_keep_a_member_out(listener: LinkListener) -> None:
     """Only eight handshakes run at once; a ninth takes the place of the oldest."""
     async with contextlib.AsyncExitStack() as stack:
         readers = []
         for _ in range(control_link.HANDSHAKES + 3):
-            reader, writer = await asyncio.open_connection(HOST, house.port)
+            reader, writer = await asyncio.open_connection(HOST, listener.port)
             stack.callback(writer.close)
             readers.append(reader)
         for reader in readers[:3]:
             assert await soon(reader.read()) == b""
         assert not any(reader.at_eof() for reader in readers[3:])
-        await house.pair()
+        await listener.pair()
 
 
 @pytest.mark.parametrize("cancelled", ["who dials", "who listens"])
 async def test_a_handshake_that_is_cancelled_as_tls_stands_leaves_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch, cancelled: str
+    listener: LinkListener, monkeypatch: pytest.MonkeyPatch, cancelled: str
 ) -> None:
-    dialling = asyncio.ensure_future(house.dial())
+    dialling = asyncio.ensure_future(listener.dial())
     ends: asyncio.Queue[tuple[asyncio.Future[Any], socket.socket]] = asyncio.Queue()
     begin = tls_stream._Protocol.connection_made
 
     def connection_made(protocol: tls_stream._Protocol, transport: asyncio.BaseTransport) -> None:
         begin(protocol, transport)
-        dials = transport.get_extra_info("peername")[1] == house.port
+        dials = transport.get_extra_info("peername")[1] == listener.port
         if dials == (cancelled == "who dials"):
-            task = dialling if dials else next(iter(house.server._handshakes))
+            task = dialling if dials else next(iter(listener.server._handshakes))
             task.cancel()
             ends.put_nowait((task, transport.get_extra_info("socket")))
 
@@ -266,10 +274,10 @@ def stores(tmp_path: Path) -> list[RosterStore]:
     return made
 
 
-async def test_only_rosters_flow_until_they_are_equal(house: House, stores: list[RosterStore]) -> None:
+async def test_only_rosters_flow_until_they_are_equal(listener: LinkListener, stores: list[RosterStore]) -> None:
     ahead, behind = stores
-    house.knows = behind.cluster
-    near, far = await house.pair(knows=ahead.cluster())
+    listener.knows = behind.cluster
+    near, far = await listener.pair(knows=ahead.cluster())
     assert (near.peer_epoch, far.peer_epoch) == (2, 4)
     assert (near.epochs_differ, far.epochs_differ) == (True, True)
 
@@ -288,26 +296,26 @@ async def test_only_rosters_flow_until_they_are_equal(house: House, stores: list
 
 
 async def test_another_frame_before_the_rosters_are_equal_closes_the_link(
-    house: House, stores: list[RosterStore]
+    listener: LinkListener, stores: list[RosterStore]
 ) -> None:
-    house.knows = stores[1].cluster
-    near, far = await house.pair(knows=stores[0].cluster())
+    listener.knows = stores[1].cluster
+    near, far = await listener.pair(knows=stores[0].cluster())
     near._put(FrameType.PING, b"rude")
     with pytest.raises(ProtocolError, match="before the rosters were equal"):
         await soon(far.recv())
 
 
-async def test_frames_held_back_are_bounded(house: House, stores: list[RosterStore]) -> None:
-    house.knows = stores[1].cluster
-    near, _ = await house.pair(knows=stores[0].cluster())
+async def test_frames_held_back_are_bounded(listener: LinkListener, stores: list[RosterStore]) -> None:
+    listener.knows = stores[1].cluster
+    near, _ = await listener.pair(knows=stores[0].cluster())
     for _ in range(control_link.HELD_FRAMES):
         await near.send(FrameType.PING, b"")
     with pytest.raises(ProtocolError, match="another roster"):
         await near.send(FrameType.PING, b"")
 
 
-async def test_a_later_roster_travels_between_other_frames(house: House, stores: list[RosterStore]) -> None:
-    near, far = await house.pair(knows=cluster(3))
+async def test_a_later_roster_travels_between_other_frames(listener: LinkListener, stores: list[RosterStore]) -> None:
+    near, far = await listener.pair(knows=cluster(3))
     await near.send(FrameType.ROSTER, stores[0].bundle())
     await near.send(FrameType.PING, b"still flows")
     assert (await soon(far.recv()))[0] is FrameType.ROSTER
@@ -315,7 +323,7 @@ async def test_a_later_roster_travels_between_other_frames(house: House, stores:
     assert await soon(far.recv()) == (FrameType.PING, b"still flows")
 
 
-async def test_a_recording_proxy_sees_no_plaintext(house: House) -> None:
+async def test_a_recording_proxy_sees_no_plaintext(listener: LinkListener) -> None:
     seen: list[bytes] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -325,7 +333,7 @@ async def test_a_recording_proxy_sees_no_plaintext(house: House) -> None:
         writer.close()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        back, forth = await asyncio.open_connection(HOST, house.port)
+        back, forth = await asyncio.open_connection(HOST, listener.port)
         await asyncio.gather(copy(reader, forth), copy(back, writer))
 
     proxy = await asyncio.start_server(relay, HOST, 0)
@@ -337,8 +345,8 @@ async def test_a_recording_proxy_sees_no_plaintext(house: House) -> None:
         peer_id=mac(1).device_id,
         timeout_s=3.0,
     )
-    house.open.append(near)
-    far = await soon(house.links.get())
+    listener.open.append(near)
+    far = await soon(listener.links.get())
     await near.send(FrameType.PLAN, b"canary in the plan" * 100)
     assert await soon(far.recv()) == (FrameType.PLAN, b"canary in the plan" * 100)
     near.close()
@@ -355,7 +363,7 @@ async def test_a_recording_proxy_sees_no_plaintext(house: House) -> None:
 
 @pytest.mark.parametrize("where", ["in a handshake", "with a link"])
 async def test_a_defect_is_told_to_the_event_loop_and_costs_that_link_only(
-    house: House, where: str, monkeypatch: pytest.MonkeyPatch
+    listener: LinkListener, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
@@ -367,12 +375,12 @@ async def test_a_defect_is_told_to_the_event_loop_and_costs_that_link_only(
         if where == "in a handshake":
             patch.setattr(control_link, "acceptor_handshake", fail)
             with pytest.raises(LinkLost):
-                await house.dial()
+                await listener.dial()
         else:
-            patch.setattr(house.server, "_on_link", fail)
-            near = await house.dial()
-            house.open.append(near)
+            patch.setattr(listener.server, "_on_link", fail)
+            near = await listener.dial()
+            listener.open.append(near)
             with pytest.raises(LinkLost):
                 await soon(near.recv())
     assert [type(error) for error in told] == [KeyError]
-    await house.pair()
+    await listener.pair()

@@ -30,21 +30,21 @@ A, B = "a" * 64, "b" * 64
 JUST = 1e-6
 
 
-class Told(NamedTuple):
+class TimedChange(NamedTuple):
     at: float
     change: LivenessChange
 
 
-def run(liveness: Liveness, until: float) -> list[Told]:
+def run(liveness: Liveness, until: float) -> list[TimedChange]:
     """Tick until that moment."""
     told = []
     while liveness.due <= until:
         now = liveness.due
-        told += [Told(now, change) for change in liveness.tick(now)]
+        told += [TimedChange(now, change) for change in liveness.tick(now)]
     return told
 
 
-def kinds(told: Sequence[Told]) -> list[type[LivenessChange]]:
+def kinds(told: Sequence[TimedChange]) -> list[type[LivenessChange]]:
     return [type(each.change) for each in told]
 
 

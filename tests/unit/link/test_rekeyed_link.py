@@ -17,7 +17,7 @@ from core.link.rekey_limits import KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.link.seal import MAX_FRAMES_PER_KEY
 from core.trust.roster import RosterStore
-from tests.support.control_links import HOST, House, soon
+from tests.support.control_links import HOST, LinkListener, soon
 from tests.support.macs import bundle, chain, cluster, mac
 from tests.support.waiting import until
 
@@ -26,26 +26,30 @@ ENDLESS = KeyUse(frames=1 << 52, bytes=1 << 52, age_s=1e9)
 
 
 @pytest.fixture
-async def house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LinkListener]:
     monkeypatch.setattr(control_link, "PEER_LINKS", ROUNDS)  # an hour's change of keys takes a moment here
-    house = House()
-    house.server = await serve_control(HOST, 0, identity=mac(1), cluster=lambda: house.knows(), on_link=house.take)
-    yield house
-    house.server.close()
-    await house.server.wait_closed()
-    for link in house.open:
+    listener = LinkListener()
+    listener.server = await serve_control(
+        HOST, 0, identity=mac(1), cluster=lambda: listener.knows(), on_link=listener.take
+    )
+    yield listener
+    listener.server.close()
+    await listener.server.wait_closed()
+    for link in listener.open:
         link.close()
-    await asyncio.gather(*(link.wait_closed() for link in house.open))
+    await asyncio.gather(*(link.wait_closed() for link in listener.open))
 
 
-async def lines(house: House) -> tuple[RekeyedLink, RekeyedLink]:
-    near, far = await house.pair()
+async def lines(listener: LinkListener) -> tuple[RekeyedLink, RekeyedLink]:
+    near, far = await listener.pair()
     return RekeyedLink(near, dialled=True), RekeyedLink(far, dialled=False)
 
 
-async def renew(house: House, near: RekeyedLink, far: RekeyedLink, **how: Any) -> tuple[ControlLink, ControlLink]:
+async def renew(
+    listener: LinkListener, near: RekeyedLink, far: RekeyedLink, **how: Any
+) -> tuple[ControlLink, ControlLink]:
     """New links for both ends, as the dialler makes them."""
-    links = await house.pair(**how)
+    links = await listener.pair(**how)
     far.set_aside(RekeyedLink(links[1], dialled=False))
     near.renew(links[0])
     return links
@@ -62,13 +66,13 @@ async def count_along(line: RekeyedLink) -> None:
         assert await line.recv() == (FrameType.PING, b"%d" % number)
 
 
-async def test_frames_come_once_and_in_order_while_links_change_under_them(house: House) -> None:
-    near, far = await lines(house)
+async def test_frames_come_once_and_in_order_while_links_change_under_them(listener: LinkListener) -> None:
+    near, far = await lines(listener)
     used = {near.link}
 
     async def change() -> None:
         for _ in range(ROUNDS):
-            used.add((await renew(house, near, far))[0])
+            used.add((await renew(listener, near, far))[0])
             while near.is_renewing:  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0)
 
@@ -80,11 +84,11 @@ async def test_frames_come_once_and_in_order_while_links_change_under_them(house
     assert len(used) > 3
 
 
-async def test_what_was_sent_on_the_new_link_waits_for_the_old_one_at_both_ends(house: House) -> None:
-    near, far = await lines(house)
+async def test_what_was_sent_on_the_new_link_waits_for_the_old_one_at_both_ends(listener: LinkListener) -> None:
+    near, far = await lines(listener)
     old = far.link
     await near.link.send(FrameType.PING, b"old")
-    links = await renew(house, near, far)
+    links = await renew(listener, near, far)
     await near.link.send(FrameType.PING, b"new")
     await far.link.send(FrameType.PONG, b"old")
     assert (near.link, near.is_renewing, far.link) == (links[0], True, old)
@@ -97,10 +101,10 @@ async def test_what_was_sent_on_the_new_link_waits_for_the_old_one_at_both_ends(
 
 
 async def test_an_old_link_that_ends_without_a_resume_ends_the_line_and_leaves_the_other_link_aside(
-    house: House,
+    listener: LinkListener,
 ) -> None:
-    near, far = await lines(house)
-    links = await house.pair()
+    near, far = await lines(listener)
+    links = await listener.pair()
     far.set_aside(RekeyedLink(links[1], dialled=False))
     near.link.close()
     with pytest.raises(LinkLost):
@@ -112,9 +116,9 @@ async def test_an_old_link_that_ends_without_a_resume_ends_the_line_and_leaves_t
     assert await soon(aside.recv()) == (FrameType.PING, b"anew")
 
 
-async def test_a_link_aside_that_ended_meanwhile_is_not_kept(house: House) -> None:
-    _, far = await lines(house)
-    links = await house.pair()
+async def test_a_link_aside_that_ended_meanwhile_is_not_kept(listener: LinkListener) -> None:
+    _, far = await lines(listener)
+    links = await listener.pair()
     far.set_aside(RekeyedLink(links[1], dialled=False))
     links[0].close()
     await soon(links[0].wait_closed())
@@ -122,9 +126,9 @@ async def test_a_link_aside_that_ended_meanwhile_is_not_kept(house: House) -> No
     assert far.take_aside() is None
 
 
-async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(house: House) -> None:
-    _, far = await lines(house)
-    first, second = await house.pair(), await house.pair()
+async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(listener: LinkListener) -> None:
+    _, far = await lines(listener)
+    first, second = await listener.pair(), await listener.pair()
     for _, link in (first, second):
         far.set_aside(RekeyedLink(link, dialled=False))
     with pytest.raises(LinkLost):
@@ -134,57 +138,57 @@ async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(ho
         await soon(second[0].recv())
 
 
-async def test_a_resume_to_nowhere_is_refused(house: House) -> None:
-    near, far = await lines(house)
-    near.link.succeed((await house.pair())[0])
+async def test_a_resume_to_nowhere_is_refused(listener: LinkListener) -> None:
+    near, far = await lines(listener)
+    near.link.succeed((await listener.pair())[0])
     with pytest.raises(ProtocolError, match="did not dial"):
         await soon(far.recv())
 
 
-async def test_only_who_dialled_says_resume_first(house: House) -> None:
-    near, far = await lines(house)
-    links = await house.pair()
+async def test_only_who_dialled_says_resume_first(listener: LinkListener) -> None:
+    near, far = await lines(listener)
+    links = await listener.pair()
     near.set_aside(RekeyedLink(links[0], dialled=False))
     far.link.succeed(links[1])
     with pytest.raises(ProtocolError, match="did not dial"):
         await soon(near.recv())
 
 
-async def test_a_resume_does_not_lead_to_a_link_that_this_mac_dialled_itself(house: House) -> None:
-    near, far = await lines(house)
-    links = await house.pair()
+async def test_a_resume_does_not_lead_to_a_link_that_this_mac_dialled_itself(listener: LinkListener) -> None:
+    near, far = await lines(listener)
+    links = await listener.pair()
     far.set_aside(RekeyedLink(links[1], dialled=True))
     near.renew(links[0])
     with pytest.raises(ProtocolError, match="did not dial"):
         await soon(far.recv())
 
 
-async def test_a_resume_that_carries_something_is_refused(house: House) -> None:
-    near, far = await lines(house)
-    far.set_aside(RekeyedLink((await house.pair())[1], dialled=False))
+async def test_a_resume_that_carries_something_is_refused(listener: LinkListener) -> None:
+    near, far = await lines(listener)
+    far.set_aside(RekeyedLink((await listener.pair())[1], dialled=False))
     near.link._put(FrameType.RESUME, b"x")
     with pytest.raises(ProtocolError, match="RESUME of 1 bytes"):
         await soon(far.recv())
 
 
-async def test_what_waits_for_equal_rosters_goes_on_with_the_new_link(house: House, tmp_path: Path) -> None:
+async def test_what_waits_for_equal_rosters_goes_on_with_the_new_link(listener: LinkListener, tmp_path: Path) -> None:
     stores = [RosterStore(tmp_path / str(n)) for n in range(2)]
     for store, size in zip(stores, (4, 2), strict=True):
         store.adopt(bundle(chain(size), *(mac(n).certificate_der for n in range(size))))
-    house.knows = stores[1].cluster
-    links = await house.pair(knows=stores[0].cluster())
+    listener.knows = stores[1].cluster
+    links = await listener.pair(knows=stores[0].cluster())
     near, far = RekeyedLink(links[0], dialled=True), RekeyedLink(links[1], dialled=False)
     await near.link.send(FrameType.PING, b"held")
-    house.knows = stores[0].cluster
-    await renew(house, near, far, knows=stores[0].cluster())
+    listener.knows = stores[0].cluster
+    await renew(listener, near, far, knows=stores[0].cluster())
     assert await soon(far.recv()) == (FrameType.PING, b"held")
 
 
-async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_between(house: House) -> None:
+async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_between(listener: LinkListener) -> None:
     """Equal rosters once are enough, as on one link; a newer roster travels between the other frames."""
-    near, far = await lines(house)
-    house.knows = lambda: cluster(4)
-    await renew(house, near, far)
+    near, far = await lines(listener)
+    listener.knows = lambda: cluster(4)
+    await renew(listener, near, far)
     assert near.link.epochs_differ
     await near.link.send(FrameType.PING, b"still flows")
     assert await soon(far.recv()) == (FrameType.PING, b"still flows")
@@ -193,8 +197,8 @@ async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_bet
 # ---- wear
 
 
-async def test_a_key_is_worn_by_frames_by_bytes_and_by_age_of_either_direction(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_key_is_worn_by_frames_by_bytes_and_by_age_of_either_direction(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     assert not near.needs_new_keys(ENDLESS)
     for number in range(9):
         await far.send(FrameType.PING, bytes(100 * number))
@@ -208,8 +212,8 @@ async def test_a_key_is_worn_by_frames_by_bytes_and_by_age_of_either_direction(h
         assert link.needs_new_keys(KeyUse(frames=1 << 52, bytes=1 << 52, age_s=0.0))
 
 
-async def test_a_key_that_nobody_renewed_stops(house: House) -> None:
-    near, far = await house.pair()
+async def test_a_key_that_nobody_renewed_stops(listener: LinkListener) -> None:
+    near, far = await listener.pair()
     near._sealer._seq = far._opener._seq = MAX_FRAMES_PER_KEY - 1
     await near.send(FrameType.PING, b"the last")
     assert await soon(far.recv()) == (FrameType.PING, b"the last")
@@ -217,4 +221,4 @@ async def test_a_key_that_nobody_renewed_stops(house: House) -> None:
         await near.send(FrameType.PING, b"one more")
     line = RekeyedLink(near, dialled=True)
     with pytest.raises(LinkError):
-        line.renew((await house.pair())[0])
+        line.renew((await listener.pair())[0])

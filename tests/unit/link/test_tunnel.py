@@ -27,7 +27,7 @@ WAIT_S: Final = 20.0
 BINDING: Final = b"t" * 32
 
 
-class Told:
+class EndReasons:
     """Callback that keeps the reasons of a tunnel's end."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Told:
         return why
 
 
-class Between:
+class TunnelPair:
     """Tunnels from mac 0, which dials, to mac 1; `ends` are the sockets of the two programs that use one."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._pool = stack.enter_context(ThreadPoolExecutor(4))
-        self.told = Told(), Told()
+        self.told = EndReasons(), EndReasons()
         self.groups = Tunnels(self.told[0]), Tunnels(self.told[1])
         for group in self.groups:
             stack.callback(group.close)
@@ -106,12 +106,12 @@ def read(sock: socket.socket, count: int) -> bytes:
 
 
 @pytest.fixture
-def between() -> Iterator[Between]:
+def between() -> Iterator[TunnelPair]:
     with ExitStack() as stack:
-        yield Between(stack)
+        yield TunnelPair(stack)
 
 
-def test_what_goes_in_comes_out_over_many_keys(between: Between) -> None:
+def test_what_goes_in_comes_out_over_many_keys(between: TunnelPair) -> None:
     near, far = between.tunnel(KeyUse(frames=3, bytes=1 << 40, age_s=1e9))
     for size in (1, module.CHUNK_BYTES, 5 * module.CHUNK_BYTES + 7):
         said = os.urandom(size)
@@ -124,7 +124,7 @@ def test_what_goes_in_comes_out_over_many_keys(between: Between) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_with_one_tunnel_all_of_a_group_end_and_that_is_told_once(between: Between, number: int) -> None:
+def test_with_one_tunnel_all_of_a_group_end_and_that_is_told_once(between: TunnelPair, number: int) -> None:
     first, second = between.tunnel(), between.tunnel()
     first[number].close()
     for one in second:
@@ -133,7 +133,7 @@ def test_with_one_tunnel_all_of_a_group_end_and_that_is_told_once(between: Betwe
     assert all(told.once().what for told in between.told)
 
 
-def test_a_group_that_is_closed_tells_only_the_other_end(between: Between) -> None:
+def test_a_group_that_is_closed_tells_only_the_other_end(between: TunnelPair) -> None:
     one, two = between.tunnel(), between.tunnel()
     between.groups[0].close()
     assert between.told[1].once().what
@@ -141,7 +141,7 @@ def test_a_group_that_is_closed_tells_only_the_other_end(between: Between) -> No
     assert between.told[0].why == []
 
 
-def test_a_tunnel_that_comes_late_ends_with_the_others(between: Between) -> None:
+def test_a_tunnel_that_comes_late_ends_with_the_others(between: TunnelPair) -> None:
     between.tunnel()
     between.groups[0].close()
     between.told[1].once()
@@ -149,7 +149,7 @@ def test_a_tunnel_that_comes_late_ends_with_the_others(between: Between) -> None
         between.tunnel()
 
 
-def test_a_frame_that_does_not_belong_there_ends_it(between: Between) -> None:
+def test_a_frame_that_does_not_belong_there_ends_it(between: TunnelPair) -> None:
     near, far = between.tunnel()
     sender = between.groups[0]._made[0]._links[Sender]
     assert isinstance(sender, Sender)
@@ -159,7 +159,7 @@ def test_a_frame_that_does_not_belong_there_ends_it(between: Between) -> None:
 
 
 def test_closing_does_not_wait_for_a_link_that_is_being_made_anew(
-    between: Between, monkeypatch: pytest.MonkeyPatch
+    between: TunnelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_S", 0.1)
     near, _ = between.tunnel(KeyUse(frames=2, bytes=1 << 40, age_s=1e9))

@@ -31,7 +31,7 @@ class Stats(NamedTuple):
     speed: int
 
 
-class Told(NamedTuple):
+class FakeAddress(NamedTuple):
     """An address as psutil returns it."""
 
     family: int
@@ -66,10 +66,10 @@ def test_every_state_of_the_firewall_says_what_to_do() -> None:
 
 def test_interfaces_are_read_from_what_psutil_gives() -> None:
     told: Mapping[str, list[Any]] = {
-        "lo0": [Told(socket.AF_INET, "127.0.0.1", "255.0.0.0"), Told(socket.AF_INET6, "::1", None)],
-        "en0": [Told(socket.AF_INET, "192.168.1.20", "255.255.255.0")],
-        "utun4": [Told(socket.AF_INET, "100.64.0.2", None)],
-        "en5": [Told(socket.AF_INET, "10.0.0.4", "255.255.255.0")],
+        "lo0": [FakeAddress(socket.AF_INET, "127.0.0.1", "255.0.0.0"), FakeAddress(socket.AF_INET6, "::1", None)],
+        "en0": [FakeAddress(socket.AF_INET, "192.168.1.20", "255.255.255.0")],
+        "utun4": [FakeAddress(socket.AF_INET, "100.64.0.2", None)],
+        "en5": [FakeAddress(socket.AF_INET, "10.0.0.4", "255.255.255.0")],
     }
     assert interfaces_of(told, dict.fromkeys(("lo0", "en0", "utun4"), Stats(isup=True, speed=0)), {}) == (
         LOOPBACK,

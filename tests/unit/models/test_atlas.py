@@ -61,7 +61,7 @@ ONE_ROW: Final = {
 ONE_BY_ONE: Final = {"phi3small"}
 
 
-class Made:
+class WholeModel:
     """A variant's whole model, uncut, and its probe."""
 
     def __init__(self, variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -> None:
@@ -101,8 +101,8 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(variant: str) -> Made:
-    return Made(variant)
+def made(variant: str) -> WholeModel:
+    return WholeModel(variant)
 
 
 def test_every_architecture_is_here() -> None:
@@ -115,10 +115,10 @@ def test_every_architecture_is_here() -> None:
 @pytest.mark.parametrize("variant", CANNOT_RUN)
 def test_what_cannot_run_here_still_cannot(variant: str) -> None:
     with pytest.raises((RuntimeError, SystemExit), match=CANNOT_RUN[variant]):
-        Made(variant).reference()
+        WholeModel(variant).reference()
 
 
-def test_a_model_can_be_cut_and_batched_or_says_why_not(variant: str, made: Made) -> None:
+def test_a_model_can_be_cut_and_batched_or_says_why_not(variant: str, made: WholeModel) -> None:
     assert RUNS_WHOLE.get(variant, "") in made.probe.unsplittable
     assert bool(legal_cuts(made.probe)) == (variant not in RUNS_WHOLE)
     reason = one_row(made.whole, made.probe)
@@ -127,14 +127,14 @@ def test_a_model_can_be_cut_and_batched_or_says_why_not(variant: str, made: Made
 
 
 @pytest.mark.search
-def test_a_ring_equals_one_process(variant: str, made: Made) -> None:
+def test_a_ring_equals_one_process(variant: str, made: WholeModel) -> None:
     reference = made.reference()
     for split in SPLITS if SEARCH > 1 else (SPLITS[RUNNING.index(variant) % 2],):
         check(made.ring(split), reference, within=1e-5)
 
 
 @pytest.mark.search
-def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, made: Made) -> None:
+def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, made: WholeModel) -> None:
     """Otherwise a right guess would look wrong, or worse. The tokens stay within a sliding window of 8."""
     if variant not in GUESSED:
         return
@@ -152,7 +152,7 @@ def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, mad
 @pytest.mark.search
 @pytest.mark.parametrize("variant", KEPT_OTHERWISE)
 def test_bfloat16(variant: str) -> None:
-    made = Made(variant, mx.bfloat16)
+    made = WholeModel(variant, mx.bfloat16)
     if variant in EXPERTS_IN_FLOAT32:
         with pytest.raises(RuntimeError, match="only supports float32"):
             made.reference()
@@ -165,16 +165,16 @@ def test_bfloat16(variant: str) -> None:
 def test_four_bits(variant: str) -> None:
     if variant == "afm7":
         with pytest.raises(TypeError, match="unexpected keyword argument 'mode'"):  # mlx-lm cannot quantise it
-            Made(variant, bits=4)
+            WholeModel(variant, bits=4)
     else:
-        made = Made(variant, bits=4)
+        made = WholeModel(variant, bits=4)
         check(made.ring(LOW_PRECISION_SPLIT), made.reference(), within=None)
 
 
 class Row:
     """A row of a batch, and its results alone. `at`: steps that it has run."""
 
-    def __init__(self, made: Made, ring: Ring, prompt: int, steps: int) -> None:
+    def __init__(self, made: WholeModel, ring: Ring, prompt: int, steps: int) -> None:
         self.alone = Reference(made.whole, (prompt,), steps)
         self.at = 0
         self.start = ring.begin()
@@ -192,7 +192,7 @@ def decode(ring: Ring, rows: int, members: list[Row]) -> None:
 
 
 @pytest.mark.search
-def test_rows_of_different_lengths_share_a_batch(variant: str, made: Made) -> None:
+def test_rows_of_different_lengths_share_a_batch(variant: str, made: WholeModel) -> None:
     if variant not in BATCHED:
         return
     ring = made.ring((2,))

@@ -1,4 +1,4 @@
-"""Answers as families really write them are read as what they mean, whatever the borders of their tokens."""
+"""Answers in the real forms of families are read by their meaning, whatever the borders of their tokens."""
 
 from __future__ import annotations
 

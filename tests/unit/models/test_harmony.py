@@ -1,4 +1,4 @@
-"""Harmony's channels: what gpt-oss thinks, says and calls, and its history in the form of its template."""
+"""Harmony's channels: gpt-oss's thoughts, text and calls, and its history in the form of its template."""
 
 from __future__ import annotations
 

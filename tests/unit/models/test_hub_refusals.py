@@ -113,7 +113,7 @@ def refusal(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, /, **heade
 @pytest.mark.parametrize(
     ("error", "what", "fix"),
     [
-        (refusal(401, x_error_message="Invalid credentials"), "HTTP 401: Invalid credentials.", "token is wrong"),
+        (refusal(401, x_error_message="Invalid credentials"), "HTTP 401: Invalid credentials.", "valid token"),
         (refusal(403), "HTTP 403.", "may read this repository"),
         (refusal(403, DisabledRepoError), "disabled acme/toy", "another repository"),
         (refusal(429), "HTTP 429", "how often"),

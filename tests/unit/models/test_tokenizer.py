@@ -16,8 +16,10 @@ from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
+from core.models.text.generation_config import recommended
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
+from core.sampling_options import Sampling
 from tests.support.scripted import make_scripted
 
 CHAT = (
@@ -66,6 +68,8 @@ def test_without_a_template_one_message_is_sent_raw_and_a_conversation_is_refuse
     assert plain.encode(CHAT[-1:], raw=False) == plain.encode(CHAT, raw=True)
     with pytest.raises(UsageError, match="has no chat template"):
         plain.encode(CHAT, raw=False)
+    with pytest.raises(UsageError, match="takes no tools"):
+        plain.encode(CHAT[-1:], raw=False, tools=[Tool(name="look_up")])
 
 
 def test_a_template_in_chat_template_json_is_used_where_no_other_is(
@@ -139,6 +143,14 @@ def test_no_option_of_a_client_says_what_becomes_of_the_text_that_code_of_mlx_lm
 def test_the_end_and_the_size_are_known(tokens: Tokens, theirs: TokenizerWrapper) -> None:
     assert tokens.eos == frozenset(theirs.eos_token_ids) == {2}
     assert tokens.vocab_size == 512
+
+
+def test_sampling_is_as_the_model_recommends() -> None:
+    assert recommended({}) == Sampling(temperature=1.0)
+    assert recommended({"do_sample": False, "temperature": 0.6, "top_k": 20}) == Sampling()
+    given = {"do_sample": True, "temperature": 0.6, "top_p": 1, "top_k": 20, "min_p": None, "repetition_penalty": 1.05}
+    assert recommended(given) == Sampling(temperature=0.6, top_k=20, repetition_penalty=1.05)
+    assert recommended({"temperature": "hot", "top_k": -3, "top_p": 0.95}) == Sampling(temperature=1.0, top_p=0.95)
 
 
 def test_several_ends_come_from_the_generation_config(directory: Path, tmp_path: Path) -> None:

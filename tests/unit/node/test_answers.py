@@ -31,7 +31,7 @@ from core.events import (
 )
 from core.models.text.text_messages import Refused
 from core.models.text.tokenizer import Tokens
-from core.node.answers.answers import MAX_LOSSES
+from core.node.answers.answers import MAX_DEATHS, MAX_LOSSES
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.answers import AnswerId, ChatRequest, Message
@@ -373,6 +373,27 @@ async def test_what_a_worker_lost_it_is_handed_again_a_few_times(
     assert (done.finish_reason, done.problem, done.tokens) == ("error", lost(kind), 1)
     assert harness.log_of(request).ended is None
     assert len(harness.asked) == 1 + 2 * MAX_LOSSES
+
+
+async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(desk: AnswersHarness) -> None:
+    poison, fine = await desk.ask("poison"), await desk.ask("fine")
+
+    def worker_ends() -> None:
+        desk.answers.worker_died()
+        desk.answers.worker_died()  # another stage of the same plan tells it, too
+        desk.answers.suspend()
+        desk.answers.send()
+
+    for token in (65, 66, 67):
+        desk.writes(fine, [token])
+        worker_ends()
+    done = await desk.done(poison)
+    assert (done.finish_reason, done.problem and done.problem.kind) == ("error", "WorkerDied")
+    assert "not tried again" in (done.problem.what if done.problem else "")
+    assert desk.bus.now.running == (fine.request_id,)
+    assert [one.request_id for one in desk.asked].count(poison.request_id) == MAX_DEATHS
+    desk.ends(fine)
+    assert (await desk.done(fine)).problem is None
 
 
 @pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])

@@ -93,6 +93,7 @@ def test_how_it_is_answered_goes_along() -> None:
         messages=(Message(role="user", content="hello"),),
         sampling=Sampling(temperature=1.0, top_k=4),
         max_tokens=9,
+        model_sampling=("min_p", "repetition_penalty"),
         stop=("END",),
         keep=False,
         one_call=True,
@@ -101,6 +102,17 @@ def test_how_it_is_answered_goes_along() -> None:
     )
     assert messages(tools=[tool], tool_choice={"type": "none"}).tools == ()
     assert messages(thinking={"type": "adaptive"}).template_options == {"enable_thinking": True}
+
+
+def test_an_image_in_a_tools_result_becomes_a_placeholder() -> None:
+    used = block("tool_use", id="a1", name="read", input={"file": "x.png"})
+    image = block("image", source={"type": "base64", "media_type": "image/png", "data": ""})
+    result = block("tool_result", tool_use_id="a1", content=[image, block("tool_reference", tool_name="look")])
+    asked = messages(
+        messages=[*HELLO["messages"], {"role": "assistant", "content": [used]}, {"role": "user", "content": [result]}]  # type: ignore[misc]
+    )
+    placeholder = "[image left out: this model reads text]\n[tool reference left out: this model reads text]"
+    assert asked.messages[-1] == Message(role="tool", content=placeholder, tool_call_id="a1")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +198,11 @@ def test_why_an_answer_ended_is_said_in_their_words(done: RequestDone, reason: s
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        (ContextExceeded("It has 9 tokens."), "invalid_request_error", "prompt is too long"),
+        (
+            ContextExceeded("The prompt is too long: 9,003 tokens, the context holds 4,096."),
+            "invalid_request_error",
+            "prompt is too long: 9003 tokens > 4096 maximum",
+        ),
         (UsageError("no"), "invalid_request_error", "no"),
         (Busy("full"), "rate_limit_error", "full"),
         (NotLoaded("none"), "overloaded_error", "none"),

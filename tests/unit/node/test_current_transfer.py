@@ -43,7 +43,7 @@ class Alone:
         return False
 
 
-class Made:
+class TrialTransfer:
     """A transfer with test work. `begun`: the rate limit of each start; the work runs until `enough` is set."""
 
     def __init__(self, folder: Path, own_id: str = "me") -> None:
@@ -80,8 +80,8 @@ class Made:
 
 
 @pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Made]:
-    found = Made(tmp_path)
+async def made(tmp_path: Path) -> AsyncIterator[TrialTransfer]:
+    found = TrialTransfer(tmp_path)
     yield found
     await found.own.close()
     await found.tasks.stop()
@@ -92,7 +92,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_paused_goes_on_with_its_work_and_its_limit(made: Made) -> None:
+async def test_what_is_paused_goes_on_with_its_work_and_its_limit(made: TrialTransfer) -> None:
     made.begin(bytes_per_s=7)
     await settled()
     with pytest.raises(Busy):
@@ -121,7 +121,9 @@ async def test_what_is_paused_goes_on_with_its_work_and_its_limit(made: Made) ->
         pytest.param(("resume", "limit"), ["asking", "asking", "running"], id="nothing-to-resume"),
     ],
 )
-async def test_the_last_word_of_the_person_counts(made: Made, wanted: tuple[str, ...], states: list[str]) -> None:
+async def test_the_last_word_of_the_person_counts(
+    made: TrialTransfer, wanted: tuple[str, ...], states: list[str]
+) -> None:
     made.begin()
     for what in wanted:
         made.own.change(what, 0)  # type: ignore[arg-type]
@@ -130,7 +132,7 @@ async def test_the_last_word_of_the_person_counts(made: Made, wanted: tuple[str,
     assert holds(made.own) == (states[-1] != "stopped")
 
 
-async def test_what_is_paused_gives_way_to_what_comes(made: Made) -> None:
+async def test_what_is_paused_gives_way_to_what_comes(made: TrialTransfer) -> None:
     made.begin(asked_by="other")
     await settled()
     assert made.own.is_for("other", "a" * 64)
@@ -147,7 +149,7 @@ async def test_what_is_paused_gives_way_to_what_comes(made: Made) -> None:
     assert made.states[-1] == "stopped"
 
 
-async def test_what_fails_is_over_and_rests(made: Made) -> None:
+async def test_what_fails_is_over_and_rests(made: TrialTransfer) -> None:
     made.error = TransferError("No.")
     made.begin()
     await made.own.ended()
@@ -156,14 +158,14 @@ async def test_what_fails_is_over_and_rests(made: Made) -> None:
     assert made.states == ["asking", "failed"]
 
 
-async def later(made: Made, own_id: str = "me") -> Made:
+async def later(made: TrialTransfer, own_id: str = "me") -> TrialTransfer:
     """The next node in the same folder, after this one has ended."""
     await made.own.close()
     await made.tasks.stop()
-    return Made(made.paused.parent, own_id)
+    return TrialTransfer(made.paused.parent, own_id)
 
 
-async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made: Made) -> None:
+async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made: TrialTransfer) -> None:
     made.begin(bytes_per_s=7, asked_by="other")
     await settled()
     made.own.change("pause", 0)
@@ -185,7 +187,7 @@ async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made
 
 
 @pytest.mark.parametrize("ends", ["stop", "another", "damaged"])
-async def test_a_pause_that_is_over_does_not_come_back(made: Made, ends: str) -> None:
+async def test_a_pause_that_is_over_does_not_come_back(made: TrialTransfer, ends: str) -> None:
     made.begin()
     await settled()
     made.own.change("pause", 0)

@@ -30,7 +30,7 @@ NAME = "model-00001-of-00001.safetensors"
 ORIGIN = HubOrigin(repo="acme/toy", commit="f" * 40)
 
 
-class One:
+class PartialMac:
     """A Mac with some blocks of the weights, and all settings."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -89,7 +89,7 @@ class One:
 class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder, self.numbers = folder, dict[str, int]()
-        self.by_name, self.ones = dict[str, Mac](), dict[str, One]()
+        self.by_name, self.ones = dict[str, Mac](), dict[str, PartialMac]()
         whole = folder / "whole"
         make_model(whole, "llama", layers=2, hidden=256, intermediate=512, files=1)
         self.data = {file.name: file.read_bytes() for file in whole.iterdir()}
@@ -120,7 +120,7 @@ def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.mark.promise("P39")
 async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_from_it(macs: Cluster) -> None:
-    one, two, three = (One(macs, name) for name in ("one", "two", "three"))
+    one, two, three = (PartialMac(macs, name) for name in ("one", "two", "three"))
     third = len(macs.blocks) // 3
     one.has(macs.blocks[: third + 1])
     two.has({0, *macs.blocks[third : 2 * third]})
@@ -142,7 +142,7 @@ async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_fro
 
 
 async def test_a_file_that_is_not_the_hubs_goes_from_every_disk_and_the_error_names_both(macs: Cluster) -> None:
-    one, two = One(macs, "one"), One(macs, "two")
+    one, two = PartialMac(macs, "one"), PartialMac(macs, "two")
     half = len(macs.blocks) // 2
     one.has(macs.blocks[:half])
     two.has({0, *macs.blocks[half:]}, flipped=half + 1)
@@ -159,7 +159,7 @@ async def test_a_file_that_is_not_the_hubs_goes_from_every_disk_and_the_error_na
 
 @pytest.mark.promise("P39")
 async def test_a_block_that_two_macs_fetched_and_only_one_of_them_as_it_is_goes_from_the_other(macs: Cluster) -> None:
-    one, two = One(macs, "one"), One(macs, "two")
+    one, two = PartialMac(macs, "one"), PartialMac(macs, "two")
     one.has(macs.blocks[:-1])
     two.has({0, 1, macs.blocks[-1]}, flipped=1)
     await one.ensure()
@@ -176,7 +176,7 @@ async def test_a_block_that_two_macs_fetched_and_only_one_of_them_as_it_is_goes_
 
 
 async def test_what_no_mac_has_comes_from_the_hub_first(macs: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = One(macs, "one"), One(macs, "two")
+    one, two = PartialMac(macs, "one"), PartialMac(macs, "two")
     one.has(macs.blocks[:3])
     two.has({0, *macs.blocks[4:]})
     asked = []
@@ -193,7 +193,7 @@ async def test_what_no_mac_has_comes_from_the_hub_first(macs: Cluster, monkeypat
 
 @pytest.mark.promise("P39")
 async def test_no_mac_can_have_another_throw_away_what_was_compared_or_is_whole(macs: Cluster) -> None:
-    one, two = One(macs, "one"), One(macs, "two")
+    one, two = PartialMac(macs, "one"), PartialMac(macs, "two")
     one.has(macs.blocks[:3])
     two.has({0, *macs.blocks[2:]})
     await one.ensure()

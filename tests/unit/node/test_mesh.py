@@ -30,7 +30,7 @@ from tests.support.waiting import until
 FEW = KeyUse(frames=4, bytes=1 << 52, age_s=1e9)
 
 
-class Hand:
+class HostileMember:
     """A member whose keys the test holds, with any number of links to a post; it reads them all."""
 
     def __init__(self, number: int, post: Post, to: int) -> None:
@@ -73,8 +73,8 @@ class Hand:
 
 
 @asynccontextmanager
-async def hand(number: int, post: Post, to: int) -> AsyncIterator[Hand]:
-    held = Hand(number, post, to)
+async def hand(number: int, post: Post, to: int) -> AsyncIterator[HostileMember]:
+    held = HostileMember(number, post, to)
     try:
         yield held
     finally:

@@ -17,7 +17,10 @@ from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.api_errors import openai_error, status
 from core.node.public_api.chat_replies import ChatReply, usage
 from core.node.public_api.chat_request import ChatCompletion
-from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message
+from core.node.public_api.completions_request import TextCompletion
+from core.node.public_api.request_fields import request_body
+from core.numbers import MOST
+from core.requests.answers import ChatRequest, Message
 from core.sampling_options import Sampling
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
@@ -29,7 +32,7 @@ REPLY = ChatReply(id="chatcmpl-1", model="tiny", created=7)
 
 
 def chat(**fields: Any) -> ChatRequest:
-    return msgspec.json.decode(json.dumps({**HELLO, **fields}), type=ChatCompletion).request()
+    return request_body(json.dumps({**HELLO, **fields}).encode(), ChatCompletion).request()
 
 
 def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() -> None:
@@ -51,9 +54,10 @@ def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() ->
         ),
         stop=("END",),
         max_tokens=9,
+        model_sampling=("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
         keep=False,
     )
-    assert chat().max_tokens == DEFAULT_MAX_TOKENS
+    assert chat().max_tokens == MOST
     assert (chat(min_tokens=3).min_tokens, chat(min_tokens=None).min_tokens) == (3, 0)
 
 
@@ -95,7 +99,9 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
         ({"response_format": {"type": "xml"}}, "response_format: type 'xml' is not supported"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "schema must be a JSON object"),
         ({"messages": [{"role": "function", "content": "3"}]}, "role 'function' is not supported"),
-        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1' must be a JSON object"),
+        ({"guided_json": {"type": "object"}}, "guided_json is not supported"),
+        ({"format": "json"}, "format is not supported"),
+        ({"max_tokens": 0}, "Max tokens must be a whole number, at least 1"),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
             "schema of 'f' must be a JSON object",
@@ -110,6 +116,47 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
     with pytest.raises(UsageError) as refused:
         chat(**fields)
     assert said in refused.value.what
+
+
+def test_what_is_null_counts_as_left_out() -> None:
+    chat_fields = (
+        *("stop", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "logit_bias"),
+        *("response_format", "seed", "n", "stream", "stream_options", "logprobs", "top_logprobs", "guided_json"),
+    )
+    assert chat(**dict.fromkeys(chat_fields)) == chat(stream_options={"include_usage": None}) == chat()
+    shape = {"type": "json_schema", "json_schema": {"name": "n", "schema": None, "strict": None}}
+    assert chat(response_format=shape).constraint == Constraint(kind="json_schema", source="{}")
+    assert chat(response_format={"type": "text", "json_schema": None}) == chat()
+    body = {"prompt": "A hop", **dict.fromkeys(("echo", "n", "stream", "stream_options", "max_tokens", "suffix"))}
+    asked = request_body(json.dumps(body).encode(), TextCompletion)
+    (one,) = asked.requests(asked.prompts())
+    assert one.max_tokens == 16
+
+
+def test_minus_one_and_empty_texts_are_none_as_other_servers_take_them() -> None:
+    assert chat(max_tokens=-1).max_tokens == MOST
+    assert chat(stop="") == chat(stop=[]) == chat(stop=[""]) == chat(seed=-1) == chat()
+    given = chat(top_k=-1, top_p=1)
+    assert (given.sampling, given.model_sampling) == (Sampling(), ("temperature", "min_p", "repetition_penalty"))
+
+
+def test_history_degrades_and_only_the_newest_turn_is_refused() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    before = [
+        {"role": "user", "content": [{"type": "text", "text": "See "}, image]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}], "tool_calls": [TORN]},
+        {"role": "tool", "tool_call_id": "a1", "content": [image]},
+    ]
+    said = chat(messages=[*before, {"role": "user", "content": "And?"}]).messages
+    assert [message.content for message in said] == [
+        "See [image left out: this model reads text]",
+        "No.",
+        "[image left out: this model reads text]",
+        "And?",
+    ]
+    assert json.loads(said[1].tool_calls[0].arguments) == {"input": "{"}
+    with pytest.raises(UsageError, match="type 'image_url' is not supported"):
+        chat(messages=[*before, {"role": "user", "content": [image]}])
 
 
 def test_a_schema_that_is_no_text_is_refused_in_words() -> None:

@@ -62,7 +62,7 @@ class Wire:
         return self.led if self.is_up else {}
 
 
-class Two:
+class HeadAndMember:
     """A head with a simulated worker, and a member with programs that use its API."""
 
     def __init__(self, harness: AnswersHarness) -> None:
@@ -98,13 +98,13 @@ class Two:
 
 
 @pytest_asyncio.fixture
-async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
+async def two(tmp_path: Path, model: Path) -> AsyncIterator[HeadAndMember]:
     harness = await AnswersHarness(tmp_path, model).load(context=200_000)
     plan = harness.leader.plan
     assert plan
     harness.bus.publish(PlanProposed(plan=plan))
     harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    two = Two(harness)
+    two = HeadAndMember(harness)
     yield two
     await harness.ends_all()
     await two.tasks.stop()
@@ -115,7 +115,9 @@ def asking(text: str = "hello") -> ChatRequest:
 
 
 @pytest.mark.promise("P29")
-async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_of_it_is_kept(two: Two) -> None:
+async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_of_it_is_kept(
+    two: HeadAndMember,
+) -> None:
     long = "\x1b[2J höp\u2028" * 6000
     following = asyncio.create_task(two.all_of(asking(long)))
     await until(lambda: bool(two.harness.asked))
@@ -137,7 +139,7 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
 
 
 @pytest.mark.parametrize("end", ["client", "link", "line"])
-async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str) -> None:
+async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: HeadAndMember, end: str) -> None:
     following = [asyncio.create_task(two.all_of(asking())) for _ in range(ROWS + 1)]
     await until(lambda: len(two.harness.asked) == ROWS and len(two.answering.queue) == 1)
     if end == "link":
@@ -153,7 +155,7 @@ async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str)
     await until(lambda: not two.harness.answers.under_way)
 
 
-async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_they_are(two: Two) -> None:
+async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_they_are(two: HeadAndMember) -> None:
     async with aclosing(two.leader.follow(asking())) as lost:
         await anext(lost)
         two.there.is_up = False
@@ -171,7 +173,7 @@ async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_the
 
 
 @pytest.mark.promise("P29")
-async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mac_has_no_more_under_way_than_its_bounds(two: HeadAndMember, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 1)
     first = asyncio.create_task(two.all_of(asking()))
     await until(lambda: bool(two.harness.asked))
@@ -194,7 +196,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
 
 
 @pytest.mark.promise("P29")
-async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_an_answer_has_is_not_kept(two: HeadAndMember, monkeypatch: pytest.MonkeyPatch) -> None:
     following = asyncio.create_task(two.refused())
     await until(lambda: bool(two.harness.asked))
     monkeypatch.setattr(relayed_answers, "MAX_ANSWER_BYTES", 4 * relayed_answers.PIECE_COST)
@@ -212,7 +214,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest
 
 
 @pytest.mark.promise("P29")
-async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: Two) -> None:
+async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: HeadAndMember) -> None:
     for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
         two.there.led[HEAD] = leads
         off = Relay(two.there, WorkerState(), Bus(), two.tasks, lambda: None, is_on=is_on)

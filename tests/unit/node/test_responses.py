@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
-from core.node.public_api.responses_replies import ItemEvents
-from core.node.public_api.responses_request import ResponseBody
+from core.events import RequestDone
+from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, ResponseReply, items_of
+from core.node.public_api.responses_request import Item, ResponseBody, messages_of
 from core.node.public_api.stored_responses import MAX_RESPONSES, StoredResponses
 from core.requests.answers import ChatRequest, Message
 
@@ -78,21 +81,22 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
             "the schema must be a JSON object",
         ),
         ({"tool_choice": "required"}, 'tool_choice is "required"'),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input: type 'item_reference' is not supported"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "type 'input_image' is not supported",
         ),
-        (
-            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
-            "must be a JSON object",
-        ),
+        ({"prompt": {"id": "p"}}, "prompt is not supported"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         request(**fields)
     assert said in refused.value.what
+
+
+def test_items_of_other_servers_become_placeholders() -> None:
+    said = request(input=[{"type": "web_search_call", "id": "ws_1"}, {"role": "user", "content": "And?"}]).messages
+    assert [m.content for m in said] == ["[web search call left out: this model reads text]", "And?"]
 
 
 def test_one_call_at_a_time_goes_along() -> None:
@@ -122,6 +126,35 @@ def test_the_events_of_an_answer_come_to_its_items() -> None:
         own = [event for event in events if event.get("item_id") == item["id"]]
         deltas = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
         assert deltas == item.get("arguments", item.get("input")) or deltas == item["content"][0]["text"]
+
+
+def test_a_response_is_as_the_openai_package_publishes_it() -> None:
+    stored: list[dict[str, Any]] = []
+    reply = ResponseReply(
+        id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]), tools=TOOLS[:2]
+    )
+    encoder = ResponseEncoder(reply, lambda body, _: stored.append(body))
+    encoder.take(0, TextPart("So"))
+    encoder.take(0, RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, tokens=7))
+    lines = [*encoder.beginning(), *encoder.ending()]
+    for line in lines:
+        TypeAdapter(ResponseStreamEvent).validate_json(line.partition(b"data: ")[2])
+    body = msgspec.json.decode(msgspec.json.encode(stored[0]))
+    Response.model_validate(body)
+    assert (body["status"], body["output"][0]["status"]) == ("incomplete", "incomplete")
+    # the Open Responses suite wants these, too
+    assert [body[name] for name in ("temperature", "top_p", "top_logprobs", "presence_penalty")] == [0, 1, 0, 0]
+    names = {"completed_at", "max_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key"}
+    assert names <= body.keys()
+    assert [tool["strict"] for tool in body["tools"] if tool["type"] == "function"] == [True]
+
+
+def test_a_conversation_is_listed_as_items() -> None:
+    said = [Message(role="user", content="Hi"), Message(role="assistant", content="", tool_calls=(CALL,))]
+    said += [Message(role="tool", content="a step", tool_call_id="call_1"), Message(role="assistant", content="So.")]
+    items = [item for number, message in enumerate(said) for item in items_of(message, number)]
+    assert [item["type"] for item in items] == ["message", "function_call", "function_call_output", "message"]
+    assert messages_of(msgspec.convert(items, tuple[Item, ...])) == said
 
 
 def test_the_newest_are_kept_each_for_its_own_key() -> None:

@@ -22,7 +22,7 @@ TRIP = SessionName(name="trip")
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
 
 
-class Line(Pipe):
+class SessionPipe(Pipe):
     """Keeps the worker's commands about sessions."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Keeper:
     """The sessions of a node."""
 
     def __init__(self, harness: AnswersHarness) -> None:
-        self.harness, self.folder, self.line = harness, harness.node.home.sessions, Line()
+        self.harness, self.folder, self.line = harness, harness.node.home.sessions, SessionPipe()
         self.secret = harness.node.identity.secret("session")
         self.sessions = SavedSessions(harness.node, harness.leader, self.line, harness.answers)  # type: ignore[arg-type]
 

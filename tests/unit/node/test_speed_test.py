@@ -188,7 +188,7 @@ class Macs:
         self.speeds = {
             mac: SpeedTests(context_of(own_id=mac, bus=self.buses[mac], tasks=self.tasks[mac]), line, no_paths(line))
             for mac in NAMES
-            for line in (cast(Any, Line(self, mac)),)
+            for line in (cast(Any, FakeMesh(self, mac)),)
         }
         for own, bus in self.buses.items():
             for mac in NAMES:
@@ -211,7 +211,7 @@ def no_paths(line: Any) -> Paths:
     return Paths(cast(Any, None), cast(Any, None), line, networks, nobody)
 
 
-class Line:
+class FakeMesh:
     """The part of a mesh that a speed test needs; messages are encoded and decoded as on the wire."""
 
     contacts: Mapping[str, LinkedMac] = {}

@@ -1,4 +1,4 @@
-"""The default context: by memory, without another Mac, and the plan says why."""
+"""The default context: by memory, without another Mac, with the reason in the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and colours on what Macs have: keyboards whose F keys want fn, and a Terminal with 256 colours."""
+"""Keys and colours of real Macs: keyboards whose F keys need fn, and a Terminal with 256 colours."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.events import ApiServed, Snapshot
-from core.settings import DEFAULT_CONTEXT
+from core.plan.context_choice import FOR_AGENTS
 from tests.support.plans import plan_of
 from tui.state.snippets import SNIPPETS, text_of
 
@@ -33,13 +33,14 @@ def in_shell(client: str, told: str) -> str:
 
 
 def test_each_reads_there_as_it_should() -> None:
-    told = in_shell("claude-code", "echo $ANTHROPIC_BASE_URL $ANTHROPIC_AUTH_TOKEN $ANTHROPIC_MODEL")
-    assert told.split() == [URL, "KEY", "toy-4bit"]
+    names = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_MODEL", "CLAUDE_CODE_MAX_CONTEXT_TOKENS")
+    told = in_shell("claude-code", f"echo ${' $'.join(names)}")
+    assert told.split() == [URL, "KEY", "toy-4bit", "64"]
     provider = json.loads(in_shell("opencode", 'echo "$OPENCODE_CONFIG_CONTENT"'))["provider"]["macluster"]
     assert provider["options"] == {"baseURL": f"{URL}/v1", "apiKey": "KEY"}
-    assert provider["models"] == {"toy-4bit": {}}
+    assert provider["models"] == {"toy-4bit": {"limit": {"context": 64, "output": 16}}}
     words = in_shell("codex", "").splitlines()
-    assert words[:2] == ["-m", "toy-4bit"]
+    assert words[:4] == ["-m", "toy-4bit", "-c", "model_context_window=64"]
     options: dict[str, Any] = tomllib.loads(words[-1])["model_providers"]["macluster"]
     assert (options["base_url"], options["wire_api"]) == (f"{URL}/v1", "responses")
     assert in_shell("aider", "echo $OPENAI_API_BASE").split() == ["openai/toy-4bit", f"{URL}/v1"]
@@ -51,7 +52,7 @@ def test_each_reads_there_as_it_should() -> None:
 def test_a_mac_that_another_one_leads_names_what_that_has_loaded() -> None:
     for client in SNIPPETS:
         led = text_of(client, Snapshot(led_elsewhere="toy-4bit"))
-        assert led == text_of(client, Snapshot(plan=replace(plan_of(2), model="toy-4bit", context=DEFAULT_CONTEXT)))
+        assert led == text_of(client, Snapshot(plan=replace(plan_of(2), model="toy-4bit", context=FOR_AGENTS)))
         assert ("toy-4bit" in led) == ("{{model}}" in SNIPPETS[client].lines)
         assert text_of(client, Snapshot(led_elsewhere="$(reboot)")) == text_of(client, Snapshot())
 

@@ -1,4 +1,4 @@
-"""Folding events into what the screens show."""
+"""Folding events into the state of the screens."""
 
 from __future__ import annotations
 

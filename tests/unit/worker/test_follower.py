@@ -41,7 +41,7 @@ CUT = 3
 WIDE = b"\x01\x01\x02" + bytes(4) + b"\xff" * 4  # no bytes, and 2^32 - 1 columns
 
 
-class Beside:
+class StagePair:
     """The head of a ring of two, and its follower."""
 
     def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
@@ -121,20 +121,20 @@ built = cache(build)
 
 
 @pytest.fixture(params=[Kind()], ids=[""])
-def beside(request: pytest.FixtureRequest) -> Iterator[Beside]:
+def pair(request: pytest.FixtureRequest) -> Iterator[StagePair]:
     kind: Kind = request.param
     whole = built(kind.variant)
     head, plain = private_ring(whole, lambda: twin(kind.variant, whole), (CUT,)).stages
     with ExitStack() as stack:
         linked = Linked(stack, 2, row_bytes=[s.layers.incoming_bytes_per_token for s in (head, plain)])
         linked.link()
-        yield Beside(linked, head, LoadedStage(plain.layers, plain.meter, kind.kv_bits))
+        yield StagePair(linked, head, LoadedStage(plain.layers, plain.meter, kind.kv_bits))
 
 
 @contextmanager
 def broken(stage: LoadedStage) -> Iterator[None]:
     """Give a layer weights of a shape that can't be multiplied."""
-    model: Any = stage.layers._model
+    model: Any = stage.layers.model
     layer = model.layers[CUT + 1].mlp.up_proj
     before, layer.weight = layer.weight, mx.zeros((7, 7))
     try:
@@ -148,40 +148,40 @@ def broken(stage: LoadedStage) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["composition", "chunk", "step"])
 @pytest.mark.promise("P10")
-def test_a_repeated_step_is_answered_alike_and_computed_once(beside: Beside, kind: str) -> None:
-    beside.compose(New(1))
-    beside.computed()
-    work = composition(New(2)) if kind == "composition" else beside.boundary(1, 5, 6, quiet=kind == "chunk")
+def test_a_repeated_step_is_answered_alike_and_computed_once(pair: StagePair, kind: str) -> None:
+    pair.compose(New(1))
+    pair.computed()
+    work = composition(New(2)) if kind == "composition" else pair.boundary(1, 5, 6, quiet=kind == "chunk")
     work = work._replace(step=2)
-    first = beside.ask(work)
+    first = pair.ask(work)
     expected = {"composition": FrameType.COMPOSE, "chunk": FrameType.ACK, "step": FrameType.ACTIVATION}
     assert (first.kind, first.step) == (expected[kind], 2)
     for _ in range(3):
-        assert beside.ask(work) == first
-    assert beside.computed() == [2]
-    assert beside.stage.position(1) == (0 if kind == "composition" else 2)
+        assert pair.ask(work) == first
+    assert pair.computed() == [2]
+    assert pair.stage.position(1) == (0 if kind == "composition" else 2)
 
 
-def test_all_that_is_out_is_repeated_in_order_after_new_links(beside: Beside) -> None:
+def test_all_that_is_out_is_repeated_in_order_after_new_links(pair: StagePair) -> None:
     frames = [composition(New(1))._replace(step=1)]
-    beside.head.compose([New(1)])
-    frames += [beside.boundary(1, 5 + n)._replace(step=2 + n) for n in range(4)]
-    first = [beside.ask(frame, 1) for frame in frames[:3]]
-    beside.linked.link()
-    again = [beside.ask(frame, 1) for frame in frames]
+    pair.head.compose([New(1)])
+    frames += [pair.boundary(1, 5 + n)._replace(step=2 + n) for n in range(4)]
+    first = [pair.ask(frame, 1) for frame in frames[:3]]
+    pair.linked.link()
+    again = [pair.ask(frame, 1) for frame in frames]
     assert again[:3] == first
-    assert beside.computed() == [1, 2, 3, 4, 5]
+    assert pair.computed() == [1, 2, 3, 4, 5]
 
 
-def test_what_the_head_has_its_answer_to_is_forgotten(beside: Beside) -> None:
-    beside.compose(New(1))
-    old = beside.boundary(1, 5)._replace(step=2)
-    beside.ask(old, 1)
-    assert len(beside.follower._replies._kept) == 2
-    beside.ask(beside.boundary(1, 6)._replace(step=3), 3)
-    assert len(beside.follower._replies._kept) == 1
+def test_what_the_head_has_its_answer_to_is_forgotten(pair: StagePair) -> None:
+    pair.compose(New(1))
+    old = pair.boundary(1, 5)._replace(step=2)
+    pair.ask(old, 1)
+    assert len(pair.follower._replies._kept) == 2
+    pair.ask(pair.boundary(1, 6)._replace(step=3), 3)
+    assert len(pair.follower._replies._kept) == 1
     with pytest.raises(ProtocolError, match="came once more"):
-        beside.ask(old, 1)
+        pair.ask(old, 1)
 
 
 BAD = [
@@ -206,158 +206,158 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "said"), BAD)
-def test_what_no_honest_head_sends_breaks_the_link_and_changes_nothing(beside: Beside, make: Any, said: str) -> None:
-    beside.compose(New(1))
-    beside.feed(1, 8, 9)
-    with beside_unmoved(beside):
-        work, base = make(beside)
+def test_what_no_honest_head_sends_breaks_the_link_and_changes_nothing(pair: StagePair, make: Any, said: str) -> None:
+    pair.compose(New(1))
+    pair.feed(1, 8, 9)
+    with head_unmoved(pair):
+        work, base = make(pair)
         with pytest.raises(ProtocolError, match=said):
-            beside.ask(work, base)
-    beside.linked.link()
-    assert beside.stand(b"", 3).lost == (), "it stands where it stood"
-    assert beside.feed(1, 5).kind is FrameType.ACTIVATION
+            pair.ask(work, base)
+    pair.linked.link()
+    assert pair.stand(b"", 3).lost == (), "it stands where it stood"
+    assert pair.feed(1, 5).kind is FrameType.ACTIVATION
 
 
 @contextmanager
-def beside_unmoved(beside: Beside) -> Iterator[None]:
+def head_unmoved(pair: StagePair) -> Iterator[None]:
     """Undo the head's own work at the end, and check that the stage did not move."""
-    position = beside.head.position(1)
+    position = pair.head.position(1)
     yield
-    if beside.head.position(1) > position:
-        beside.head.compose([Trim(1, beside.head.position(1) - position)])
-    assert (beside.stage.handles, beside.stage.position(1)) == (1, position)
+    if pair.head.position(1) > position:
+        pair.head.compose([Trim(1, pair.head.position(1) - position)])
+    assert (pair.stage.handles, pair.stage.position(1)) == (1, position)
 
 
 # ---- impossible work
 
 
-def test_an_error_of_a_stage_before_passes_and_its_step_counts(beside: Beside) -> None:
-    beside.compose(New(1))
+def test_an_error_of_a_stage_before_passes_and_its_step_counts(pair: StagePair) -> None:
+    pair.compose(New(1))
     told = Problem(kind="StageFailed", what="mac9 is on fire.")
-    passed = beside.next(WorkFrame(FrameType.ERROR, 0, 1, RUN, payload=encode_problem(told)))
+    passed = pair.next(WorkFrame(FrameType.ERROR, 0, 1, RUN, payload=encode_problem(told)))
     assert (passed.step, passed.handle, problem_of(passed)) == (2, 1, told)
-    assert beside.ask(passed) == passed
-    assert beside.feed(1, 5).kind is FrameType.ACTIVATION
+    assert pair.ask(passed) == passed
+    assert pair.feed(1, 5).kind is FrameType.ACTIVATION
 
 
-def test_a_step_that_cannot_be_computed_taints_its_handle_and_no_other(beside: Beside) -> None:
-    beside.compose(New(1), New(2), New(3))
-    beside.feed(2, 7, 8, quiet=True)
-    with broken(beside.stage):
-        failed = beside.feed(1, 5, 6, quiet=True)
+def test_a_step_that_cannot_be_computed_taints_its_handle_and_no_other(pair: StagePair) -> None:
+    pair.compose(New(1), New(2), New(3))
+    pair.feed(2, 7, 8, quiet=True)
+    with broken(pair.stage):
+        failed = pair.feed(1, 5, 6, quiet=True)
     told = problem_of(failed)
     assert told.kind == "StageFailed"
     assert told.what.startswith("mac1: MLX could not compute this stage: ")
-    beside.computed()
+    pair.computed()
 
-    assert problem_of(beside.feed(1, 9)) == told, "the chunks behind it"
-    assert beside.computed() == []
-    assert beside.compose(Merge(4, (1, 3))).kind is FrameType.COMPOSE
-    assert problem_of(beside.feed(4, 9, rows=2)) == told, "the lane that it joined"
-    beside.compose(Copy(5, 4), Keep(4, (0,)), Keep(5, (1,)))
-    assert problem_of(beside.feed(5, 9)) == told, "and what was split off that"
+    assert problem_of(pair.feed(1, 9)) == told, "the chunks behind it"
+    assert pair.computed() == []
+    assert pair.compose(Merge(4, (1, 3))).kind is FrameType.COMPOSE
+    assert problem_of(pair.feed(4, 9, rows=2)) == told, "the lane that it joined"
+    pair.compose(Copy(5, 4), Keep(4, (0,)), Keep(5, (1,)))
+    assert problem_of(pair.feed(5, 9)) == told, "and what was split off that"
 
-    again = beside.feed(2, 9)
+    again = pair.feed(2, 9)
     assert again.kind is FrameType.ACTIVATION, "others go on"
-    assert beside.stage.position(2) == 3
-    beside.compose(Drop(4), Drop(5), Drop(1), Drop(2))
-    assert (beside.stage.handles, beside.head.handles) == (0, 0)
-    beside.compose(New(1))
-    beside.feed(1, 7, 8, quiet=True)
-    assert beside.feed(1, 9).payload == again.payload, "a handle that was dropped is healed"
-    assert not beside.follower._execution._tainted
+    assert pair.stage.position(2) == 3
+    pair.compose(Drop(4), Drop(5), Drop(1), Drop(2))
+    assert (pair.stage.handles, pair.head.handles) == (0, 0)
+    pair.compose(New(1))
+    pair.feed(1, 7, 8, quiet=True)
+    assert pair.feed(1, 9).payload == again.payload, "a handle that was dropped is healed"
+    assert not pair.follower._execution._tainted
 
 
-def test_a_batch_that_takes_a_tainted_row_is_lost_and_its_memory_is_given_back(beside: Beside) -> None:
-    beside.compose(New(1), New(2), New(3))
-    beside.compose(Merge(4, (1, 2)))
-    with broken(beside.stage):
-        told = problem_of(beside.feed(3, 5, quiet=True))
-    beside.compose(Merge(5, (3,)), Extend(4, 5))
-    assert problem_of(beside.feed(4, 9, rows=3)) == told
-    beside.compose(Drop(4))
-    assert beside.stage.handles == 0
+def test_a_batch_that_takes_a_tainted_row_is_lost_and_its_memory_is_given_back(pair: StagePair) -> None:
+    pair.compose(New(1), New(2), New(3))
+    pair.compose(Merge(4, (1, 2)))
+    with broken(pair.stage):
+        told = problem_of(pair.feed(3, 5, quiet=True))
+    pair.compose(Merge(5, (3,)), Extend(4, 5))
+    assert problem_of(pair.feed(4, 9, rows=3)) == told
+    pair.compose(Drop(4))
+    assert pair.stage.handles == 0
 
 
-@pytest.mark.parametrize("beside", [Kind("llama sliding")], ids=["window"], indirect=True)
-def test_a_composition_that_cannot_be_done_leaves_nothing_of_what_it_names(beside: Beside) -> None:
+@pytest.mark.parametrize("pair", [Kind("llama sliding")], ids=["window"], indirect=True)
+def test_a_composition_that_cannot_be_done_leaves_nothing_of_what_it_names(pair: StagePair) -> None:
     """A window that is full can't be trimmed."""
-    beside.compose(New(1), New(2), New(3))
-    beside.feed(1, *range(20, 30), quiet=True)
-    failed = beside.next(composition(Drop(2), Copy(9, 1), Trim(1, 1)))
+    pair.compose(New(1), New(2), New(3))
+    pair.feed(1, *range(20, 30), quiet=True)
+    failed = pair.next(composition(Drop(2), Copy(9, 1), Trim(1, 1)))
     told = problem_of(failed)
     assert told.what == "mac1: This model's caches hold too much for the last tokens to be taken off."
-    assert beside.ask(composition(New(7))._replace(step=failed.step)) == failed, "not tried again"
-    assert beside.stage.handles == 1, "3 alone"
-    beside.head.compose([Drop(2), Copy(9, 1)])
-    assert [problem_of(beside.feed(handle, 5)) for handle in (9, 1)] == [told, told]
-    assert beside.feed(3, 5).kind is FrameType.ACTIVATION
-    beside.compose(*(Drop(handle) for handle in (9, 3, 1)))
-    assert beside.stage.handles == 0
-    assert not beside.follower._execution._tainted
+    assert pair.ask(composition(New(7))._replace(step=failed.step)) == failed, "not tried again"
+    assert pair.stage.handles == 1, "3 alone"
+    pair.head.compose([Drop(2), Copy(9, 1)])
+    assert [problem_of(pair.feed(handle, 5)) for handle in (9, 1)] == [told, told]
+    assert pair.feed(3, 5).kind is FrameType.ACTIVATION
+    pair.compose(*(Drop(handle) for handle in (9, 3, 1)))
+    assert pair.stage.handles == 0
+    assert not pair.follower._execution._tainted
 
 
-@pytest.mark.parametrize("beside", [Kind("llama", kv_bits=8)], ids=["kv8"], indirect=True)
-def test_a_cache_that_mlx_lm_cannot_keep_is_an_answer_too(beside: Beside) -> None:
+@pytest.mark.parametrize("pair", [Kind("llama", kv_bits=8)], ids=["kv8"], indirect=True)
+def test_a_cache_that_mlx_lm_cannot_keep_is_an_answer_too(pair: StagePair) -> None:
     """Heads of 32 have no groups of 64."""
-    beside.compose(New(1))
-    assert problem_of(beside.feed(1, 5)).what.startswith("mac1: mlx-lm cannot keep this model's cache in 8 bits")
+    pair.compose(New(1))
+    assert problem_of(pair.feed(1, 5)).what.startswith("mac1: mlx-lm cannot keep this model's cache in 8 bits")
 
 
 # ---- remembered replies, by run
 
 
-def test_a_run_that_it_does_not_know_begins_anew(beside: Beside) -> None:
-    assert beside.stand(RUN, 1) == ResumeState(RUN, 1, (1,)), "it knows nothing yet"
-    beside.compose(New(1))
-    beside.feed(1, 5)
-    assert beside.stand(RUN, 3) == ResumeState(RUN, 3)
-    assert beside.stand(RUN, 2) == ResumeState(RUN, 2)
-    assert beside.stage.handles == 1
-    assert beside.stand(RUN, 4) == ResumeState(RUN, 4, (1,)), "a step that it has not done was answered"
-    assert beside.stage.handles == 0
-    assert beside.stand(b"another", 7) == ResumeState(b"another", 7, (1,))
-    beside.head.reset()
-    beside.step = 7
-    assert beside.compose(New(1)).kind is FrameType.COMPOSE
+def test_a_run_that_it_does_not_know_begins_anew(pair: StagePair) -> None:
+    assert pair.stand(RUN, 1) == ResumeState(RUN, 1, (1,)), "it knows nothing yet"
+    pair.compose(New(1))
+    pair.feed(1, 5)
+    assert pair.stand(RUN, 3) == ResumeState(RUN, 3)
+    assert pair.stand(RUN, 2) == ResumeState(RUN, 2)
+    assert pair.stage.handles == 1
+    assert pair.stand(RUN, 4) == ResumeState(RUN, 4, (1,)), "a step that it has not done was answered"
+    assert pair.stage.handles == 0
+    assert pair.stand(b"another", 7) == ResumeState(b"another", 7, (1,))
+    pair.head.reset()
+    pair.step = 7
+    assert pair.compose(New(1)).kind is FrameType.COMPOSE
 
 
-def test_who_lost_what_before_it_is_told_on(beside: Beside) -> None:
-    beside.linked.head.send(FrameType.RESUME_STATE, encode_resume_state(ResumeState(RUN, 1, (5,))))
-    beside.serve()
-    assert decode_resume_state(beside.linked.head.expect(FrameType.RESUME_STATE, WAIT_S)).lost == (5, 1)
+def test_who_lost_what_before_it_is_told_on(pair: StagePair) -> None:
+    pair.linked.head.send(FrameType.RESUME_STATE, encode_resume_state(ResumeState(RUN, 1, (5,))))
+    pair.serve()
+    assert decode_resume_state(pair.linked.head.expect(FrameType.RESUME_STATE, WAIT_S)).lost == (5, 1)
 
 
-def test_figures_go_round_and_each_stage_adds_its_own(beside: Beside) -> None:
-    beside.linked.head.send_samples([])
-    beside.serve()
-    samples = read_samples(beside.linked.head.expect(FrameType.TELEMETRY, WAIT_S))
+def test_figures_go_round_and_each_stage_adds_its_own(pair: StagePair) -> None:
+    pair.linked.head.send_samples([])
+    pair.serve()
+    samples = read_samples(pair.linked.head.expect(FrameType.TELEMETRY, WAIT_S))
     assert [sample.index for sample in samples] == [0, 1]
 
 
-def test_why_the_ring_breaks_is_passed_on(beside: Beside) -> None:
-    beside.linked.head.send_break(LinkLost("The cable is out.").problem)
-    beside.serve()
-    assert str(read_break(beside.linked.head.receive())).startswith("The cable is out.")
+def test_why_the_ring_breaks_is_passed_on(pair: StagePair) -> None:
+    pair.linked.head.send_break(LinkLost("The cable is out.").problem)
+    pair.serve()
+    assert str(read_break(pair.linked.head.receive())).startswith("The cable is out.")
 
 
 # ---- memory that a hostile head tries to fill
 
 
-def test_no_head_makes_it_hold_handles_without_end(beside: Beside) -> None:
+def test_no_head_makes_it_hold_handles_without_end(pair: StagePair) -> None:
     for step in range(1, HANDLES_LIMIT + 1):
-        beside.ask(composition(New(2**32 - step))._replace(step=step))
+        pair.ask(composition(New(2**32 - step))._replace(step=step))
     for ops in ([New(1)], [Drop(n) for n in range(HANDLES_LIMIT)]):
         with pytest.raises(ProtocolError, match="too many"):
-            beside.ask(composition(*ops)._replace(step=HANDLES_LIMIT + 1))
-        beside.linked.link()
-    assert beside.stage.handles == HANDLES_LIMIT
+            pair.ask(composition(*ops)._replace(step=HANDLES_LIMIT + 1))
+        pair.linked.link()
+    assert pair.stage.handles == HANDLES_LIMIT
 
 
-def test_no_head_makes_it_keep_replies_without_end(beside: Beside) -> None:
-    beside.compose(New(1))
+def test_no_head_makes_it_keep_replies_without_end(pair: StagePair) -> None:
+    pair.compose(New(1))
     for step in range(2, STEPS_LIMIT + 2):
-        beside.ask(composition()._replace(step=step), 1)
+        pair.ask(composition()._replace(step=step), 1)
     with pytest.raises(ProtocolError, match="more than a head keeps in flight"):
-        beside.ask(composition()._replace(step=STEPS_LIMIT + 2), 1)
-    assert len(beside.follower._replies._kept) == STEPS_LIMIT + 1
+        pair.ask(composition()._replace(step=STEPS_LIMIT + 2), 1)
+    assert len(pair.follower._replies._kept) == STEPS_LIMIT + 1

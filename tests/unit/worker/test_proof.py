@@ -130,7 +130,7 @@ def stage() -> LoadedStage:
 @contextmanager
 def weights(stage: LoadedStage, array: mx.array) -> Iterator[None]:
     """Replace the weights of a layer for a while."""
-    model: Any = stage.layers._model
+    model: Any = stage.layers.model
     layer = model.layers[4].mlp.up_proj
     before, layer.weight = layer.weight, array
     try:
@@ -179,3 +179,14 @@ def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, t
         in_slices = run(msgspec.structs.replace(task, room_bytes=room_bytes))
         assert compare(logits, in_slices) == 0.0
         assert in_slices.rounding == at_once.rounding < 1e-4
+
+
+@pytest.mark.parametrize(("family", "bits"), [("llama", 4), ("llama", None), ("qwen3_moe", 4)])
+def test_sums_in_the_parts_of_ranks_count_as_rounding(family: str, bits: int | None, tmp_path: Path) -> None:
+    make_model(tmp_path, family, layers=2, hidden=64, intermediate=256, heads=4, bits=bits, dtype="bfloat16")
+    task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, told=[5, 77, 300])
+    alone, in_parts = run(task), run(msgspec.structs.replace(task, ranks=2))
+    assert in_parts.logits == alone.logits
+    assert in_parts.rounding > 0 == alone.rounding, "on a processor, chunks alone round alike"
+    in_slices = run(msgspec.structs.replace(task, ranks=2, room_bytes=0))
+    assert in_slices.rounding == in_parts.rounding

@@ -237,7 +237,7 @@ def test_the_head_waits_for_no_acknowledgement(ranks: Ranks) -> None:
 
 
 def test_a_rank_hands_on_what_it_then_cannot_compute_and_ends(ranks: Ranks) -> None:
-    model: Any = ranks.stages[1].layers._model
+    model: Any = ranks.stages[1].layers.model
     model.layers[2].mlp.up_proj.weight = mx.zeros((7, 7))
     ranks.tokens(*PROMPT)
     with pytest.raises(GroupFailed, match="MLX could not compute"):

@@ -28,7 +28,7 @@ PROMPT = list(range(41))
 ID = "ab" * 16
 
 
-class Beside:
+class FakePrefillMac:
     """The prefill Mac as the head sees it: the requests sent to it, and its replies."""
 
     needs_new_keys = False
@@ -88,33 +88,33 @@ class Ring:
         self.source.ended(request_id, 0)
 
 
-def a_reading() -> tuple[Reading, Beside, Ring, list[Report]]:
-    ring, told, beside = Ring(), list[Report](), Beside()
+def a_reading() -> tuple[Reading, FakePrefillMac, Ring, list[Report]]:
+    ring, told, mac = Ring(), list[Report](), FakePrefillMac()
     plan: Plan = plan_of(2)
     plan = replace(plan, chunk=16, prefill=Prefill(stage=plan.stages[0], least=32, share=0.5))
     reading = Reading(plan, CACHES, ring, ring, told.append)  # type: ignore[arg-type]
-    reading.link(beside, 7)  # type: ignore[arg-type]
+    reading.link(mac, 7)  # type: ignore[arg-type]
     request = Request(request_id=ID, tokens=PROMPT, max_tokens=4, sampling=Sampling())
     assert not reading.begin(replace(request, tokens=PROMPT[:20]))
     assert reading.begin(request)
     assert not reading.begin(replace(request, request_id="cd" * 16))  # one at a time
     while reading.turn():
         pass
-    return reading, beside, ring, told
+    return reading, mac, ring, told
 
 
 def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading_of, "monotonic", lambda: 5.0)
-    reading, beside, ring, _ = a_reading()
-    assert [(asked.start, asked.stop) for asked in beside.asked] == [(0, 16), (16, 32)]
+    reading, mac, ring, _ = a_reading()
+    assert [(asked.start, asked.stop) for asked in mac.asked] == [(0, 16), (16, 32)]
     for _ in range(3):
-        beside.says(WHOLE)
+        mac.says(WHOLE)
         while reading.turn():
             pass
     assert ring.spans == [(0, 16, False), (16, 32, False), (32, 40, True)]
-    assert [type(op) for op in beside.ops] == [New, Drop]
+    assert [type(op) for op in mac.ops] == [New, Drop]
     assert not ring.is_read_by_ring
     ring.source.ended(ID, 40)
     assert reading.take_waited(ID) == Waited(40, 5.0)  # its first token counts from there
@@ -132,8 +132,8 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
 )
 @pytest.mark.promise("P37")
 def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int, CachePart]) -> None:
-    reading, beside, ring, told = a_reading()
-    beside.says(caches)
+    reading, mac, ring, told = a_reading()
+    mac.says(caches)
     while reading.turn():
         pass
     assert ring.is_read_by_ring
@@ -141,21 +141,21 @@ def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int,
     assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [0]
     assert (waited := reading.take_waited(ID))
     assert waited.tokens == 0
-    assert [type(op) for op in beside.ops] == [New, Drop]
-    beside.says(WHOLE)  # spans of a cancelled request have no effect
-    beside.is_at_rest = False
+    assert [type(op) for op in mac.ops] == [New, Drop]
+    mac.says(WHOLE)  # spans of a cancelled request have no effect
+    mac.is_at_rest = False
     reading.turn()
     assert ring.spans == []
 
 
 def test_a_link_that_breaks_is_told_and_the_ring_reads() -> None:
-    reading, beside, ring, told = a_reading()
-    beside.is_gone = True
-    beside.says(WHOLE)
+    reading, mac, ring, told = a_reading()
+    mac.is_gone = True
+    mac.says(WHOLE)
     while reading.turn():
         pass
     assert ring.is_read_by_ring
-    assert beside.is_closed
+    assert mac.is_closed
     assert [each.plan_gen for each in told if isinstance(each, PrefillBroken)] == [7]
     assert not reading.is_busy
     assert not reading.begin(Request(request_id="ef" * 16, tokens=PROMPT, max_tokens=4, sampling=Sampling()))
