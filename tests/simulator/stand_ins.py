@@ -120,7 +120,7 @@ class Tokenizer:
     async def encode(self, messages: Sequence[Message], raw: bool, tools: object, options: object) -> list[int]:
         return [int(word) for word in messages[-1].content.split()]
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str, *, trims: bool = False) -> Stream:
         return Stream()
 
     async def end(self) -> None:
