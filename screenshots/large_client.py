@@ -59,9 +59,7 @@ _TOOK: Final = re.compile(r"[\d.]+ s$")
 
 
 class LargeClient(RecordingClient):
-    """Sends every token at the speed of such Macs; `told` has the events, with their times in seconds since
-    the epoch.
-    """
+    """Sends every token at the speed of such Macs; `told` has the events, with times in seconds since the epoch."""
 
     is_slowed = True
 
@@ -212,9 +210,7 @@ class QuickClient(LargeClient):
 
 
 class ShortClient(LargeClient):
-    """Two Macs that the demo model fills, shown as two that the large one fills: the plan is made without
-    their node.
-    """
+    """Two Macs full with the demo model, shown as full with the large one: the plan is made without their node."""
 
     def _large_peer(self, peer: Peer) -> Peer:
         budget = _BUDGETS_GB[peer.name] * GB if peer.budget_bytes else 0

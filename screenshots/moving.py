@@ -41,9 +41,7 @@ Row = tuple[tuple[str, str, str, bool], ...]  # text, its colour, that of its gr
 
 
 class Played(msgspec.Struct, frozen=True):
-    """The state of the UI at `at`, and the node's later events: seconds since the epoch. A Mac was lost at
-    `lost_at`.
-    """
+    """UI state at `at`, and the node's later events: seconds since the epoch. A Mac was lost at `lost_at`."""
 
     state: UiState
     at: float

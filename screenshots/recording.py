@@ -62,9 +62,7 @@ class RecordingClient(NodeClient):
 
 
 class ReplayingClient(NodeClient):
-    """Answers with the recorded replies, and sends no event by itself. `missing` lists requests without a recorded
-    reply.
-    """
+    """Answers with the recorded replies, and sends no event. `missing` lists requests without a recorded reply."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(Home(Path("/Users/you/.macluster")))

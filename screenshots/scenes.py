@@ -102,9 +102,7 @@ def colours_of(app: MaclusterApp) -> str:
 async def drawn(
     name: str, recording: Recording, size: tuple[int, int], then: Callable[[MaclusterApp], None]
 ) -> list[str]:
-    """Draw a scene from its recording and hand the app to `then`, once for each theme; returns requests without a
-    reply.
-    """
+    """Draw a scene from its recording and hand the app to `then` in each theme; returns requests without a reply."""
     client = ReplayingClient(recording)
     state = replace(recording.state, ticked_at=recording.at)
     with standing_still(recording.at), TemporaryDirectory() as folder:

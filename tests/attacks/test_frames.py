@@ -1,6 +1,4 @@
-"""T4, T6: mutated frames, from an attacker on the wire and from a hostile member: none is accepted, none kills a
-process.
-"""
+"""T4, T6: mutated frames, from the wire and from a hostile member: none is accepted, none kills a process."""
 
 from __future__ import annotations
 

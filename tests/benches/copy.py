@@ -157,9 +157,7 @@ def send_plain(pipe: Connection[Any, Any]) -> None:
 
 
 def take_plain(pipe: Connection[Any, Any]) -> None:
-    """A process that writes received bytes to files, by paths and sizes; it reports its port, and when all
-    is on disk.
-    """
+    """A process that writes received bytes to files, by paths and sizes; it reports its port and the end."""
     room = memoryview(bytearray(MIB))
     while True:
         files = pipe.recv()

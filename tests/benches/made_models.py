@@ -90,9 +90,7 @@ def make_striding(folder: Path, sizes: ModelSize, rate: float = 1.0) -> Path:
 
 
 def make_babbling(folder: Path, sizes: ModelSize) -> Path:
-    """Like `make`, but its answers wander through few tokens: earlier successors of a token say little
-    about the next.
-    """
+    """Like `make`, but its answers wander through few tokens: earlier successors of a token predict the next badly."""
     token = mx.arange(VOCABULARY)[:, None]
     is_said = (token >= FIRST_TOKEN) & (token < FIRST_TOKEN + WORDS)
     return _changed(make(folder, sizes), lambda weights: {_HEAD: mx.where(is_said, weights[_HEAD], 0)})

@@ -151,9 +151,7 @@ async def pause_worker(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def wrong_clocks(bed: Bed, dice: random.Random) -> Tried:
-    """Clocks ten years ahead and back, and Bonjour that flaps: the answer is unchanged, and a killed worker is
-    replaced.
-    """
+    """Clocks ten years ahead and back, and flapping Bonjour: the answer is unchanged, a killed worker is replaced."""
     calm = await bed.unmoved(lambda: bed.disturb(draw("decode", dice), partial(asyncio.sleep, CALM_S)))
     tried = await kill_worker(bed, dice)
     return tried._replace(wrong=(*calm.wrong, *tried.wrong))

@@ -23,9 +23,7 @@ KEY: Final = ApiKeyName(name="chaos")
 
 
 async def kill_under_stream(bed: Bed, dice: random.Random) -> Tried:
-    """kill -9 of a worker, also the head's, or of a member's node: the client gets the text of an undisturbed answer,
-    once and whole.
-    """
+    """kill -9 of any worker or of a member's node: the client gets the undisturbed answer, once and whole."""
     cluster, head = bed.cluster, bed.cluster.macs[0]
     served = await cluster.head.client.start_api()
     key = (await cluster.head.client.new_api_key(KEY)).key

@@ -1,6 +1,4 @@
-"""One try: answers begin, a fault comes at a random point, and each answer is compared with an undisturbed run, token
-by token.
-"""
+"""One try: a fault comes at a random point of running answers, which must equal an undisturbed run's."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ LONG: Final = (
 
 
 class Ask(NamedTuple):
-    """A prompt and the number of tokens of its answer; they are sampled if there is a `seed`. `before`: earlier
-    messages.
-    """
+    """A prompt and the number of tokens of its answer, sampled if there is a `seed`. `before`: earlier messages."""
 
     prompt: str
     tokens: int

@@ -1,6 +1,4 @@
-"""HELLO and AUTH of the inner session, and the messages of a pairing: fixed sizes, checked before anything
-is signed.
-"""
+"""HELLO and AUTH of the inner session, and pairing messages: fixed sizes, checked before anything is signed."""
 
 from __future__ import annotations
 

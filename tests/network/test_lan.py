@@ -156,9 +156,7 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
 
 
 async def moves_in_the_middle_of_an_answer(studio: Watch, plug_in: Callable[[], object], expected: list[int]) -> None:
-    """The ring moves to a cable that is plugged in and off it when it is pulled, both during an answer and
-    without one.
-    """
+    """The ring moves to a cable when it is plugged in, and off it when pulled, during an answer and without one."""
     assert paths(studio) == {"Ethernet"}
     request = await begin(studio, PROMPT, LONG)
     await tokens_seen(studio, request, MORE)

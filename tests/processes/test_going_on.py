@@ -1,6 +1,4 @@
-"""Real workers continue a partly written answer, after a restart or in the same process: the tokens equal an
-undisturbed answer.
-"""
+"""Real workers continue a partly written answer, restarted or not: the tokens equal an undisturbed answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A prefill Mac reads prompts for real nodes; the ring reads them while it is lost, and it does again once
-it returns.
-"""
+"""A prefill Mac reads prompts for real nodes; while it is lost the ring reads them."""
 
 from __future__ import annotations
 

@@ -247,9 +247,7 @@ def broken_off(ring: WorkerRing, requests: list[Request], after: int) -> list[Re
 @pytest.mark.search
 @pytest.mark.parametrize(("family", "ranks", "more"), FAMILIES)
 def test_families_answer_as_mlx_lm_does(made: Make, family: str, ranks: int, more: dict[str, Any]) -> None:
-    """One row, then several with cancelled ones; `make search` takes far longer answers and kills a rank in
-    the middle.
-    """
+    """One row, then several with cancelled ones; `make search` uses longer answers and kills a rank in the middle."""
     far = SEARCH > 1
     directory = of_atlas(family, made, **more) if family == "qwen3_5" else made(family, **SHAPE, **more)
     alone = Alone(directory, CHUNK)

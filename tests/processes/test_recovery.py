@@ -1,6 +1,4 @@
-"""A Mac is lost in the middle of an answer: the kept tokens, the choices of a person, and the same answer
-at the end.
-"""
+"""A Mac is lost in the middle of an answer: kept tokens, a person's choices, and the same answer at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""For every choice of embedding and sampling Mac the tokens are mlx_lm's, and no Mac sees more than its topology
-allows.
-"""
+"""In every topology the tokens are mlx_lm's, and no Mac sees more than the topology allows."""
 
 from __future__ import annotations
 

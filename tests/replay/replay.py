@@ -67,9 +67,7 @@ def longest(rounds: Sequence[Sequence[Prompt]]) -> int:
 def replay(
     rounds: Sequence[Sequence[Prompt]], context: int, ask: Callable[[list[Request]], list[RequestResult]]
 ) -> Replayed:
-    """Replay a session; `ask` answers requests that come at the same time, with answers as long as the
-    client allows.
-    """
+    """Replay a session; `ask` answers concurrent requests, with answers as long as the client allows."""
     said: list[list[int]] = []
     read = new = 0
     for number, prompts in enumerate(rounds):

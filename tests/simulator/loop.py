@@ -57,9 +57,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """Event loop in simulated time. `failures`: errors that nothing awaited; `thread_s`: duration of any call in a
-    thread.
-    """
+    """Event loop in simulated time. `failures`: errors that nothing awaited; `thread_s`: time of a call in a thread."""
 
     def __init__(self) -> None:
         self.now, self.thread_s = 0.0, 0.001

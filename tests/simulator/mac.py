@@ -86,9 +86,7 @@ class _Journal(Journal):
 
 
 class Node:
-    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over simulated network, disk and
-    worker.
-    """
+    """One life of a Mac's node: the real parts of `core.node.parts`, over simulated network, disk and worker."""
 
     def __init__(self, home: Mac, network: Network) -> None:
         self.home = home

@@ -133,9 +133,7 @@ class Watching:
             assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
 
     def _check_pace(self, node: Node, state: RecoveryState) -> None:
-        """Check that failed attempts are repeated ever later, and that no split is loaded while a newer one
-        is sought.
-        """
+        """Check that failed attempts are repeated ever later, and that no split is loaded while a newer is sought."""
         machine: Any = node.recovery._machine
         before, self._state = self._state, state
         if state == "hold":

@@ -1,6 +1,4 @@
-"""The run: clients ask all the time, Macs go and come back, the model is loaded again, and all is measured
-meanwhile.
-"""
+"""The run: clients ask all the time, Macs go and come back, the model is loaded again, and all is measured."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ AWAY_S: Final = (2.0, 20.0)
 
 
 class Load(NamedTuple):
-    """Settings of a run: its hours, the concurrent clients, their rests, the share that leave early, and the seconds
-    between two disturbances.
-    """
+    """Settings of a run: hours, concurrent clients, their rests, the share that leave, seconds between disturbances."""
 
     hours: float
     clients: int

@@ -62,9 +62,7 @@ def one_tensor_per_expert(directory: Path) -> None:
 
 
 def blocks_of_mxfp4(directory: Path) -> None:
-    """Checkpoint layout of OpenAI's gpt_oss: gate and up in one tensor, in alternate rows, packed to four bits; random
-    numbers.
-    """
+    """Layout of OpenAI's gpt_oss: gate and up in one tensor, in alternate rows, in four bits; random numbers."""
     original: Weights = {}
     for name, array in read_weights(directory).items():
         before, experts, kind = name.partition(".experts.")
@@ -88,9 +86,7 @@ def _blocks(name: str, array: mx.array) -> Weights:
 
 
 def fp8_with_fused_keys(directory: Path) -> None:
-    """Checkpoint layout of DeepSeek's deepseek_v3: fp8 blocks with scales, one tensor per expert, fused keys and
-    values.
-    """
+    """Layout of DeepSeek's deepseek_v3: fp8 blocks with scales, one tensor per expert, fused keys and values."""
     one_tensor_per_expert(directory)
     original: Weights = {}
     for name, array in read_weights(directory).items():
@@ -128,9 +124,7 @@ def packed_by_awq(directory: Path) -> None:
 
 
 def mixed_bits(directory: Path) -> None:
-    """Quantise by a recipe as `mlx_lm.convert` does: four bits, eight in layers 0, 3, ... and no packing in layers 1,
-    4, ...
-    """
+    """Quantise by a recipe as `mlx_lm.convert` does: four bits, eight in layers 0, 3, ... and none in 1, 4, ..."""
 
     def wanted(path: str, module: nn.Module) -> bool | dict[str, Any]:
         numbers = [int(word) for word in path.split(".") if word.isdigit()]

@@ -190,16 +190,14 @@ def check_speculation(model: RingModel, whole: Any, tokenizer: Any = None, *, wi
 
 
 def check_batches(model: RingModel, whole: Any, *, within: float = 1e-4) -> None:
-    """Compare `BatchGenerator`: ragged prompts, rows that come late and leave early, a sampler for each, and a row's
-    cache that continues alone.
+    """Compare `BatchGenerator`: ragged prompts, rows that join and leave, a sampler each, and a row that continues
+    alone.
     """
     _check_alike(_batched, model, whole, within)
 
 
 def check_prompt_cache(model: RingModel, whole: Any) -> None:
-    """Compare `LRUPromptCache`: a second turn reuses the first, two of them do not disturb each other, and unused
-    tokens are trimmed.
-    """
+    """Compare `LRUPromptCache`: a second turn reuses the first, two don't disturb each other, and trimming works."""
     assert _conversation(model) == _conversation(whole)
 
 

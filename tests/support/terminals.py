@@ -41,8 +41,8 @@ class Terminal:
         self._call("resize-window", "-t", "m", "-x", str(width), "-y", str(height))
 
     def until(self, reached: Callable[[str], bool], what: str) -> str:
-        """Wait for the first screen that satisfies `reached`. Any screen may be half drawn, so `reached` checks
-        everything.
+        """Wait for the first screen that satisfies `reached`, which checks everything, as any screen may be
+        half drawn.
         """
         deadline = time.monotonic() + WAIT_S
         while not reached(screen := self.screen()):

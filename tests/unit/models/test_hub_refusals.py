@@ -1,6 +1,4 @@
-"""A model that can't run is refused before its weights are downloaded, and each refusal of the hub has a
-clear message.
-"""
+"""A model that can't run is refused before its weights are downloaded, and the hub's refusals are explained."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Code that computes layers starts without tokenizers, hub, numpy and asyncio; a tokenizer is read without
-all models.
-"""
+"""Code that computes layers imports no tokenizers, hub, numpy and asyncio; reading a tokenizer imports few modules."""
 
 from __future__ import annotations
 

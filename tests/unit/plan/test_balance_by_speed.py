@@ -1,6 +1,4 @@
-"""Cuts by measured speed: never slower than others that fit, used on request or when worth it, reported
-with figures.
-"""
+"""Cuts by measured speed: never slower than others that fit, used on request or when worth it, with figures."""
 
 from __future__ import annotations
 

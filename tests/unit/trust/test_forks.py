@@ -52,9 +52,7 @@ class Home:
         return self.store.current
 
     def hear(self, other: Home) -> None:
-        """Exchange rosters as a control link does when `other` sends the missing ones, in both directions while both
-        may link.
-        """
+        """Exchange missing rosters as a control link does, in both directions, while both may link."""
         if not may_link(self, other):
             return
         told = decode_bundle(self.store.bundle(COMMON + 99))
@@ -370,8 +368,8 @@ def test_whatever_was_signed_apart_and_however_it_travels_all_who_know_are_block
 
 
 def settle(homes: list[Home], wanted: list[Roster]) -> None:
-    """Let all Macs meet. A person at each asking Mac decides for the first known side of `wanted`; the admin who signed
-    it vouches.
+    """Let all Macs meet; at each asking Mac a person decides for the first known side of `wanted`, and its admin
+    vouches.
     """
     for _ in range(10):
         for home in homes:

@@ -211,9 +211,7 @@ def test_bytes_that_are_no_certificate_are_refused(junk: bytes) -> None:
 
 
 def test_a_certificate_with_one_flipped_bit_is_never_taken() -> None:
-    """Every bit is tried, with a signature that ends in zero bits: the parser forgives a wrong count of unused bits
-    there.
-    """
+    """Every bit is tried, with a signature that ends in zero bits: the parser forgives wrong unused bits there."""
     der = next(c for c in (make_certificate(Ed25519PrivateKey.generate()) for _ in range(1000)) if not c[-1] & 3)
     assert certificate_key(der)
     for bit in range(8 * len(der)):

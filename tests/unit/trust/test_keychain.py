@@ -1,6 +1,4 @@
-"""keyring's own Mac back end runs here on a replacement of Apple's Security framework, the one part that
-Linux lacks.
-"""
+"""keyring's own Mac back end runs here on a replacement of Apple's Security framework, which Linux lacks."""
 
 import threading
 from collections.abc import Callable

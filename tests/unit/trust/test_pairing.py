@@ -95,9 +95,7 @@ def test_wrong_digits_abort(typed: str) -> None:
 
 
 def test_a_man_in_the_middle_who_swaps_ephemerals_gets_different_digits() -> None:
-    """The attacker runs one exchange with each side, with the honest names and long-term keys but its own
-    ephemerals.
-    """
+    """The attacker pairs with each side, with the honest names and long-term keys but its own ephemerals."""
     same = 0
     for _ in range(50):
         offer = Offer(mac(0), "studio", secrets.token_bytes)

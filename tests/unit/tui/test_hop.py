@@ -57,9 +57,7 @@ BESIDE = msgspec.structs.replace(FOUND, answering=True)
 
 
 def sample(source: str, target: str, frames: int, rtt_s: float | None, wait_s: float) -> HopSample:
-    """Sums of a hop; each frame takes 10 ms to compute, 1 to pack, 2 to seal, 3 to send, 4 to open, and `wait` to
-    arrive.
-    """
+    """Sums of a hop; a frame takes 10 ms to compute, 1 to pack, 2 to seal, 3 to send, 4 to open, `wait` to arrive."""
     return HopSample(
         source=source,
         target=target,

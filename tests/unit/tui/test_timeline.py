@@ -37,9 +37,7 @@ def turn(step: int, start_s: float, *laps: tuple[Phase, float], kind: TurnKind =
 
 
 def told_of(steps: int) -> TraceResult:
-    """Two lanes in turn, a second each step: the head computes for half of it, then the other Mac, whose clock is 50 s
-    ahead.
-    """
+    """Two lanes in turn, a second each: the head computes for half of it, then the other Mac (clock 50 s ahead)."""
     head = [turn(n, 1.0 * n, ("layers_compute", 0.4), ("send_hop", 0.1), handle=7 + n % 2) for n in range(1, steps + 1)]
     other = [
         turn(n, 50.0 + n, ("recv_wait", 0.5), ("layers_compute", 0.5), handle=7 + n % 2) for n in range(1, steps + 1)

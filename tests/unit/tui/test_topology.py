@@ -1,6 +1,4 @@
-"""Texts of the topology chooser: the ring in the order of the work, what each Mac sees, the gain, and reasons against
-it.
-"""
+"""Texts of the topology chooser: the ring in order, what each Mac sees, the gain, and reasons against it."""
 
 from __future__ import annotations
 

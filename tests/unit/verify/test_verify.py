@@ -1,6 +1,4 @@
-"""`macluster verify`: how checks are run, reported and kept free of private data; each check from recorded outputs or a
-simulated machine.
-"""
+"""`macluster verify`: running, reporting and keeping data private; each check on recorded or simulated machines."""
 
 from __future__ import annotations
 

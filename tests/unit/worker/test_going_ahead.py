@@ -86,9 +86,7 @@ def asking() -> Iterator[Asking]:
 @pytest.mark.parametrize("sampling", [pytest.param(each, id=name) for name, each in SAMPLINGS.items()])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_what_is_foreseen_is_what_would_have_been_chosen(asking: Asking, sampling: Sampling, rows: int) -> None:
-    """Only two steps are computed apart, because the next may not go before a token is known: the first
-    one, the last.
-    """
+    """Only the first and the last step are computed apart: the step after them may not go before a token is known."""
 
     def asked() -> list[Request]:
         return [a_request((7, 11, 13 + n), max_tokens=TOKENS, sampling=sampling) for n in range(rows)]
