@@ -166,6 +166,10 @@ class BlockPort:
         self._is_closed = False
         self._thread = tasks.thread("Giving blocks of a model", self._answer)
 
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive() and not self._is_closed
+
     def close(self) -> None:
         self._is_closed = True
         self._bell.close()
