@@ -56,24 +56,16 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
             {worker: Load(plan=plan, index=worker.index, directory=str(model_dir)) for worker in workers},
         )
         ports = [*(worker.port for worker in workers), int(listener.getsockname()[1])]
+        encoded, ways = macs.cluster.encode(), (NetworkPath(HOST),)
+        told = [Connect(plan=plan, cluster=encoded, ways=ways, next_port=port) for port in ports]
         for worker in workers:
-            encoded = macs.cluster.encode()
-            worker.send(Connect(plan=plan, cluster=encoded, ways=(NetworkPath(HOST),), next_port=ports[worker.index]))
+            worker.send(told[worker.index])
         meter = StageMeter(0)
         own = role_of(plan, 0)
         layers = load_slice(
             read_folder(model_dir), plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs
         )
-        neighbours = Neighbours(
-            plan,
-            0,
-            listener=listener,
-            ways=(NetworkPath(HOST),),
-            next_port=ports[0],
-            identity=macs.identities[0],
-            cluster=macs.cluster,
-            row_bytes=row_bytes(plan, 0, layers),
-        )
+        neighbours = Neighbours(told[0], 0, listener, macs.identities[0], row_bytes=row_bytes(plan, 0, layers))
         ring = stack.enter_context(closing(Ring(neighbours, meter, KEY_LIMITS)))
         pipeline = Pipeline(LoadedStage(layers, meter), plan, TRY_S)
         pipeline.link(ring)

@@ -10,6 +10,7 @@ from core.worker.pipe import private_pipe
 gc.disable()  # imports leave no garbage
 inbox, outbox = private_pipe()
 
+from core.models.files.child_start import say_hello  # noqa: E402
 from core.models.lean_imports import import_for_layers_only  # noqa: E402
 
 import_for_layers_only()
@@ -19,4 +20,5 @@ from core.worker.main import main  # noqa: E402
 gc.freeze()
 gc.enable()
 
+say_hello()
 main(inbox, outbox)

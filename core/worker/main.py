@@ -47,7 +47,6 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
-from core.trust.roster import Cluster
 from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
@@ -433,16 +432,8 @@ class Worker:
 
 
 def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours:
-    return Neighbours(
-        command.plan,
-        held.index,
-        listener=joined.listener,
-        ways=command.ways,
-        next_port=command.next_port,
-        identity=joined.identity,
-        cluster=Cluster.decode(command.cluster),
-        row_bytes=row_bytes(command.plan, held.index, held.stage.layers),
-    )
+    most = row_bytes(command.plan, held.index, held.stage.layers)
+    return Neighbours(command, held.index, joined.listener, joined.identity, row_bytes=most)
 
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,9 +11,10 @@ import msgspec
 from core.errors import MaclusterError
 from core.events import Plan
 from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
-from core.link.network_paths import NetworkPath, connect
+from core.link.network_paths import connect
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
+from core.worker.messages import Connect
 
 DIAL_S: Final = 10.0
 
@@ -25,27 +25,19 @@ def plan_digest(plan: Plan) -> bytes:
 
 
 class Neighbours:
-    """The neighbours of stage `index` in `plan`. Every link is bound to this plan and this roster. `row_bytes`: most
-    bytes of an incoming position; `way`: which of `ways` the link to the next stage uses; `host`: this stage's listen
-    address; `own_hosts`: its addresses on the links to the next stage and from the one before.
+    """The neighbours of stage `index` as `told` describes them. Every link is bound to that plan and that roster.
+    `row_bytes`: most bytes of an incoming position; `way`: the path that the link to the next stage uses; `host`: this
+    stage's listen address; `own_hosts`: its addresses on the links to the next stage and from the one before.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        index: int,
-        *,
-        listener: socket.socket,
-        ways: Sequence[NetworkPath],
-        next_port: int,
-        identity: Identity,
-        cluster: Cluster,
-        row_bytes: int,
+        self, told: Connect, index: int, listener: socket.socket, identity: Identity, *, row_bytes: int
     ) -> None:
-        self.plan, self.index = plan, index
-        self._listener, self._ways, self._next_port = listener, tuple(ways), next_port
+        self.plan = plan = told.plan
+        self.index = index
+        self._listener, self._ways, self._next_port = listener, told.ways, told.next_port
         self.way = self._ways[0]
-        self._identity, self._cluster = identity, cluster
+        self._identity, self._cluster = identity, Cluster.decode(told.cluster)
         self._row_bytes = row_bytes
         self._before = parse_text_id(plan.stages[index - 1].device_id)
         self._after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)

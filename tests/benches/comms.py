@@ -35,10 +35,10 @@ from core.local.second_process import SecondProcess, Work, second_process
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
 from core.trust.identity import open_identity
-from core.trust.roster import Cluster
 from core.worker.group import open_group
 from core.worker.group_init import Group, init_group
 from core.worker.group_variables import ring_variables
+from core.worker.messages import Connect
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
@@ -159,16 +159,9 @@ def sealed_rank(pipe: Connection[Any, Any]) -> None:
     seat: Seat = pipe.recv()
     with listen(HOST) as listener:
         pipe.send(listener.getsockname()[1])
-        neighbours = Neighbours(
-            seat.plan,
-            seat.rank,
-            listener=listener,
-            ways=(NetworkPath(HOST),),
-            next_port=pipe.recv(),
-            identity=open_identity(seat.folder, seat.passphrase),
-            cluster=Cluster.decode(seat.cluster),
-            row_bytes=0,
-        )
+        told = Connect(plan=seat.plan, cluster=seat.cluster, ways=(NetworkPath(HOST),), next_port=pipe.recv())
+        identity = open_identity(seat.folder, seat.passphrase)
+        neighbours = Neighbours(told, seat.rank, listener, identity, row_bytes=0)
         ring = Ring(neighbours, StageMeter(seat.rank), KEY_LIMITS)
         _take_turns(pipe, open_group("sealed", ring, lambda _: os._exit(1)).group)
 

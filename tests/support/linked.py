@@ -15,6 +15,7 @@ from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.trust.roster import Cluster
+from core.worker.messages import Connect
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
@@ -72,16 +73,10 @@ class Linked:
 
     def _neighbours(self, number: int) -> Neighbours:
         after = self._listeners[(number + 1) % len(self._listeners)]
-        return Neighbours(
-            self.plan,
-            number,
-            listener=self._listeners[number],
-            ways=(NetworkPath(HOST),),
-            next_port=port_of(after),
-            identity=mac(number),
-            cluster=self._cluster,
-            row_bytes=self._row_bytes[number],
+        told = Connect(
+            plan=self.plan, cluster=self._cluster.encode(), ways=(NetworkPath(HOST),), next_port=port_of(after)
         )
+        return Neighbours(told, number, self._listeners[number], mac(number), row_bytes=self._row_bytes[number])
 
     def know(self, number: int, known: Cluster) -> None:
         """Give stage `number` another roster."""

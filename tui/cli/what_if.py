@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from core.demo import DEMO_MODEL
 from core.errors import NodeUnreachable, UsageError
 from core.events import Peer
@@ -52,6 +54,10 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
         profile=profile,
         longest=entry.context_max,
     )
+    if plan := preview.plan:
+        preview = msgspec.structs.replace(
+            preview, plan=msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
+        )
     return await profiles.with_parts(entry, preview) if request.parts else preview
 
 

@@ -32,7 +32,8 @@ def judged(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.") from error
+        fix = "Check that this account may read its files, and that their disk is connected."
+        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.", fix) from error
     except _NONSENSE as error:
         what = f"{name_of(directory)} cannot be used: its files are inconsistent ({type(error).__name__})."
         raise BadModel(what) from error

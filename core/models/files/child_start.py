@@ -7,6 +7,8 @@ the installation: the error quotes its last line and doesn't blame the model.
 from __future__ import annotations
 
 import os
+import select
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,14 +21,17 @@ from core.text import clean_text
 # environment variables: the pipe for the hello, and the parent process
 HELLO: Final = "MACLUSTER_HELLO"
 PARENT: Final = "MACLUSTER_PARENT"
+START_S: Final = 60.0
 MAX_WORDS: Final = 300
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """Command that runs one of our modules; -P keeps files of the current folder from shadowing libraries."""
-    return [sys.executable, "-P", "-m", module, *arguments]
+    """Command that runs one of our modules with declared packages only; -P keeps files of the current folder from
+    shadowing libraries.
+    """
+    return [sys.executable, "-P", "-m", "core.models.files.declared_packages", module, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -53,6 +58,10 @@ class ChildStart:
             os.close(self._theirs)
             self._theirs = -1
 
+    def wait(self) -> None:
+        """Wait for the hello, or the end of the child."""
+        select.select([self._hello], [], [], START_S)
+
     def fault(self) -> NodeError | None:
         """Error of a child that ended without a hello; None if it said hello. Call once."""
         self.close()
@@ -77,6 +86,16 @@ class ChildStart:
         self.stderr.close()
         if self._hello >= 0:
             os.close(self._hello)
+
+
+def start_fault(module: str, *arguments: str) -> NodeError | None:
+    """Start a child and end it after its hello; the error of one that can't start."""
+    start = ChildStart(module, *arguments)
+    with subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, **start.options) as child:
+        start.close()
+        start.wait()
+        child.kill()
+    return start.fault()
 
 
 def say_hello() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.errors import BadModel, UnsupportedModel
-from core.models.files.model_settings import ModelSettings
+from core.models.files.model_settings import ADAPTER_NAME, ModelSettings
 from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, parse_index
 from core.models.files.shape_settings import text_config
 from core.text import clean_text
@@ -47,6 +47,9 @@ _READABLE: Final = (
 _IMPORTED: Final = re.compile(r"^from \.(\w*) import ([\w, ]+)", re.MULTILINE)
 NO_TEMPLATE: Final = "The model has no chat template: it continues a text, and takes one message at a time."
 
+STALE_INDEX: Final = f"{INDEX_NAME} lists files of another form of the model, and is ignored."
+ADAPTER: Final = "The LoRA adapter in the model's folder is not applied."
+
 
 def check_suitable(settings: ModelSettings) -> None:
     """Raise UnsupportedModel or BadModel, with what would help, if a model with these small files can't run here."""
@@ -59,8 +62,10 @@ def check_suitable(settings: ModelSettings) -> None:
 def notes_on(settings: ModelSettings) -> tuple[str, ...]:
     """Sentences for the plan of a model that runs."""
     known = {*settings.json("tokenizer_config.json"), *(file.partition("/")[0] for file in settings.files)}
-    renders = _says(settings.config["model_type"], "chat_template_type")
-    return () if renders or not known.isdisjoint(_TEMPLATES) else (NO_TEMPLATE,)
+    has_template = _says(settings.config["model_type"], "chat_template_type") or not known.isdisjoint(_TEMPLATES)
+    is_stale = INDEX_NAME in settings.files and INDEX_NAME not in settings.contents
+    said = {NO_TEMPLATE: not has_template, STALE_INDEX: is_stale, ADAPTER: ADAPTER_NAME in settings.files}
+    return tuple(note for note, applies in said.items() if applies)
 
 
 def check_architecture(config: dict[str, Any], name: str) -> None:

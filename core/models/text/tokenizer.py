@@ -10,6 +10,7 @@ import copy
 import inspect
 import json
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ from core.models.text.harmony import (
     harmony_turns,
 )
 from core.models.text.plain_tools import with_tools, without_calls
+from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
 from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
 from core.requests.answers import Message, TemplateOptions
@@ -51,7 +53,7 @@ _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what t
 _BYTES: Final = ((BPEStreamingDetokenizer, byte_level), (SPMStreamingDetokenizer, byte_fallback))
 # a conversation that shows what a chat template knows
 _PROBE: Final = Tool(
-    name="probe_tool", description="A probe.", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'
+    name=PROBE_NAME, description="A probe.", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'
 )
 _ARGUMENT, _RESULT = "probe_argument", "probe_result"
 _ASKED: Final = (Message(role="user", content="Hello"),)
@@ -276,9 +278,13 @@ class Tokens:
         return self._wrapper._chat_template is not None or self._wrapper._tokenizer.chat_template is None
 
     def _render(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
-        hugging_face, turns = self._wrapper._tokenizer, said_before(messages, parsed=True)
+        turns = said_before(messages, parsed=True)
         if self._marks or self._form.is_single:
             turns = one_call_each(turns)
+        return self._rendered(in_form(turns, self._template_form), tools, options)
+
+    def _rendered(self, turns: Sequence[Turn], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
+        hugging_face = self._wrapper._tokenizer
         variables = {
             "documents": None,
             self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
@@ -289,6 +295,18 @@ class Tokens:
             "add_generation_prompt": True,
         }
         return render(hugging_face.get_chat_template(tools=tools), variables)
+
+    @cached_property
+    def _template_form(self) -> TemplateForm:
+        """Forms of conversations that the chat template takes."""
+
+        def shows(turns: Sequence[Turn], words: Sequence[str]) -> bool:
+            with suppress(BadModel, UsageError):
+                prompt = self._rendered(turns, [spec_of(_PROBE)] if PROBE_NAME in words else None, {})
+                return all(word in prompt for word in words)
+            return False
+
+        return probed(shows)
 
     @cached_property
     def _knows_tools(self) -> bool:

@@ -78,7 +78,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._had_bytes, self._had_at = 0, 0.0
         self._arrived = bytearray()
         self._look: asyncio.TimerHandle | None = None
-        self._why = ""
+        self._why, self._is_garbled = "", False
         self._end = asyncio.Event()
         self.is_over = False  # whether it has ended
         self.ended_by: TextRequest | None = None  # the request that it was working on when it ended
@@ -145,7 +145,8 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             for body in split(self._arrived):
                 self._take(unpack_answer(body))
         except msgspec.MsgspecError:
-            self._kill(f"The tokenizer of {self._name} sent something unreadable.")
+            self._is_garbled = True
+            self._kill()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._kill()
@@ -158,7 +159,13 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             self._fault = fault.problem
         if status == -OUT_OF_TIME:
             self._why = self._why or f"The chat template of {self._name} takes too long."
-        does = "takes too long" if status == -signal.SIGXCPU else f"ends its process (status {status})"
+        does = (
+            "sent something unreadable"
+            if self._is_garbled
+            else "takes too long"
+            if status == -signal.SIGXCPU
+            else f"ends its process (status {status})"
+        )
         self._why = self._why or f"The tokenizer of {self._name} {does}."
         self.ended_by = self._waiting[0].request if self._waiting else None
         for waiting in self._waiting:

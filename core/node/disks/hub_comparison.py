@@ -31,7 +31,6 @@ from core.models.files.parts import Part
 from core.node.base.journal import Journal
 from core.node.disks.block_fetch import CopyReports
 from core.node.disks.current_transfer import CurrentTransfer
-from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.model_copies import ModelCopies
@@ -59,14 +58,13 @@ class HubComparison:
 
     def __init__(
         self,
-        models: LocalModels,
         inventory: ModelInventory,
         copies: ModelCopies,
         sender: MessageSender,
         coming: CurrentTransfer,
         journal: Journal,
     ) -> None:
-        self._models, self._inventory, self._copies, self._sender = models, inventory, copies, sender
+        self._inventory, self._copies, self._sender = inventory, copies, sender
         self._coming, self._journal = coming, journal
 
     async def is_due(self, directory: Path) -> bool:
@@ -99,7 +97,7 @@ class HubComparison:
         complete models.
         """
         try:
-            directory = await self._models.find_same("", message.fingerprint)
+            directory = await self._inventory.models.find_same("", message.fingerprint)
             if message.name in (await asyncio.to_thread(doubtful, directory)).uncompared:
                 await self._throw_away(directory, message.fingerprint, message.name)
                 self._journal.warn(f"{message.name} of {directory.name} differs from the hub's file; deleting it.")
@@ -117,10 +115,7 @@ class HubComparison:
     async def _told(self, files: _Files, names: Sequence[str], first: str) -> tuple[_Files, dict[str, bytes]]:
         """Results of other Macs, asked one after another until all are found; with the Macs asked."""
         found: dict[str, bytes] = {}
-        macs = [
-            mac for mac in self._inventory.holdings(files.model.fingerprint).sources if mac != self._inventory.own_id
-        ]
-        for mac in sorted(macs, key=lambda mac: mac != first):
+        for mac in sorted(self._inventory.others_with(files.model.fingerprint), key=lambda mac: mac != first):
             try:
                 told = await self._copies.requests.files(mac, files.model.fingerprint)
                 if told.files != files.there.files:

@@ -145,17 +145,28 @@ class ModelCopies:
         has: dict[Origin, bool] = {"macs": bool(copy.sources), "hub": copy.model.hub is not None}
         order = in_order([origin for origin in has if has[origin]], self._rates)
         for origin in order:
-            meter = _OriginMeter(copy.reports.report)
-            copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
             try:
-                await (fetch_parts if origin == "hub" else self._fetch_from_macs)(copy, meter.count)
+                await self._fetch_from(origin, copy)
                 return
             except MaclusterError:
                 if origin == order[-1]:
                     raise
-            finally:
-                if rate := meter.rate:
-                    self._rates[origin] = rate
+
+    async def _fetch_from(self, origin: Origin, copy: WantedCopy) -> None:
+        """Fetch from one origin, and measure its rate if enough bytes come."""
+        began_at, counts = monotonic(), list[int]()  # the first and the last number of bytes there
+
+        def count(phase: TransferPhase, done: int, total: int) -> None:
+            if phase == "running":
+                counts[1:] = [done]
+            copy.reports.report(phase, done, total)
+
+        copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
+        try:
+            await (fetch_parts if origin == "hub" else self._fetch_from_macs)(copy, count)
+        finally:
+            if counts and (came := counts[-1] - counts[0]) >= MEASURED_BYTES:
+                self._rates[origin] = came / max(monotonic() - began_at, 0.001)
 
     async def _fetch_from_macs(self, copy: WantedCopy, report: Report) -> None:
         writer = await asyncio.to_thread(BlockWriter, copy.folder, copy.files)
@@ -170,26 +181,6 @@ class ModelCopies:
         if not writer.map.missing_bytes:
             report("checking", *(2 * [sum(facts.size for facts in copy.files.values())]))
         await asyncio.to_thread(writer.finish)
-
-
-class _OriginMeter:
-    """Measures the rate of bytes from one origin."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._began_at, self._first, self._last = monotonic(), -1, 0
-
-    def count(self, phase: TransferPhase, done: int, total: int) -> None:
-        if phase == "running":
-            self._first = done if self._first < 0 else self._first
-            self._last = done
-        self._report(phase, done, total)
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second; 0 if too few bytes came for a measurement."""
-        came = self._last - self._first
-        return came / max(monotonic() - self._began_at, 0.001) if came >= MEASURED_BYTES else 0.0
 
 
 def in_order(origins: Iterable[Origin], rates: Mapping[Origin, float]) -> list[Origin]:

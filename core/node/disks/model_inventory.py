@@ -100,6 +100,10 @@ class ModelInventory:
         reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
         return Holdings(held, reported | ({self.own_id} & held.keys()))
 
+    def others_with(self, fingerprint: str) -> list[str]:
+        """Other Macs with all or part of a model, most first."""
+        return [mac for mac in self.holdings(fingerprint).sources if mac != self.own_id]
+
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
         """Models of the other Macs, partial ones too, whose fingerprints are not in `here`."""
         held = [each for known in self._others.values() for each in known.models]

@@ -67,7 +67,7 @@ class DisksRoom(Room):
             inventory=inventory,
             copies=copies,
             transfers=transfers,
-            comparison=HubComparison(models, inventory, copies, mesh, transfers.own, node.journal),
+            comparison=HubComparison(inventory, copies, mesh, transfers.own, node.journal),
             conversations=Conversations(home.conversations, node.identity.secret("conversation")),
         )
 

@@ -205,9 +205,9 @@ class Transfers:
         self.own.begin(QueuedTransfer(first=first, parts=by_file(parts), asked_by=asked_by))
 
     def _sources(self, model: HeldModel, asker: str) -> list[str]:
-        holdings = self._inventory.holdings(model.fingerprint)
-        sources = [mac for mac in holdings.sources if mac != self._device_id]
-        return sorted(sources, key=lambda mac: mac != asker or mac not in holdings.whole)
+        whole = self._inventory.holdings(model.fingerprint).whole
+        others = self._inventory.others_with(model.fingerprint)
+        return sorted(others, key=lambda mac: mac != asker or mac not in whole)
 
     def _note(self, transfer: Transfer) -> None:
         if transfer.bytes_per_s > 0:

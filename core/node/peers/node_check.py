@@ -5,6 +5,7 @@ The functions that end in `_finding` and `_findings` are pure.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from core.address import parse_place
 from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
+from core.models.files.child_start import start_fault
 from core.node.base.context import NodeContext
 from core.node.base.last_run import unreachable
 from core.node.base.tasks import Restarts
@@ -24,6 +26,16 @@ from core.text import clean_text
 from core.trust.identity import Storage
 
 MAX_FINDINGS: Final = 12
+# modules of all kinds of child processes, with arguments
+CHILDREN: Final = (
+    ("core.models.text",),
+    ("core.models.text.grammar_check",),
+    ("core.models.slicing.examine", "."),
+    ("core.models.slicing.slice_bytes", "."),
+    ("core.models.files.hub_download",),
+    ("core.worker",),
+    ("core.worker.reference_model", "60"),
+)
 
 
 class NodeCheck:
@@ -50,6 +62,8 @@ class NodeCheck:
         yield key_finding(self._storage)
         async for finding in examine_machine(self._home.root, self._budget_bytes, self._worker.working_set_bytes):
             yield finding
+        async for finding in child_findings():
+            yield finding
 
 
 async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncGenerator[Finding]:
@@ -59,6 +73,17 @@ async def findings_without_node(home: Home, host: str, budget_bytes: int) -> Asy
         yield finding
     async for finding in examine_machine(home.root, budget_bytes, 0):
         yield finding
+    async for finding in child_findings():
+        yield finding
+
+
+async def child_findings() -> AsyncGenerator[Finding]:
+    """Whether each kind of child process starts."""
+    faults = [fault for kind in CHILDREN if (fault := await asyncio.to_thread(start_fault, *kind))]
+    for fault in faults:
+        yield Finding(name="processes", state="bad", what=fault.what, fix=fault.fix)
+    if not faults:
+        yield Finding(name="processes", state="ok", what=f"All {len(CHILDREN)} kinds of child processes start.")
 
 
 def node_finding(address: str, host: str) -> Finding:

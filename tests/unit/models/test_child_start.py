@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from core.demo import DEMO_MODEL
 from core.errors import NodeError
-from core.models.files.child_start import ChildStart
+from core.models.files.child_start import ChildStart, start_fault
+from core.models.files.declared_packages import DECLARED
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Job, run_child
 from core.node.answers.tokenizer_process import TokenizerProcess
+from core.node.peers import node_check
 
 MISSING = "core.models.files.no_such_module"
 JOB = Job(module=MISSING, subject="The model", fix="Choose another model.", seconds=30.0, rss_bytes=1 << 30)
@@ -33,3 +38,68 @@ async def test_so_does_the_process_of_a_tokenizer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("core.node.answers.tokenizer_process.ChildStart", lambda _: ChildStart(MISSING))
     with pytest.raises(NodeError, match=LAST_WORDS):
         await TokenizerProcess.start(Path(DEMO_MODEL))
+
+
+OWN = frozenset({"core", "tests", "tui"})
+STRANGERS = ("torch", "scipy", "tensorflow", "jax", "sklearn", "pandas")
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undeclared packages in the same environment: each prints, and breaks when it is imported."""
+    for name in STRANGERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(
+            f"print({name!r})\nimport numpy.random\nraise ValueError({name!r})\n"
+        )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("strangers")
+async def test_a_child_does_not_see_packages_that_nobody_declared() -> None:
+    process = await TokenizerProcess.start(Path(DEMO_MODEL))
+    assert process.read.vocab_size > 0
+    await process.end()
+
+
+def test_the_declared_packages_are_those_of_the_installed_requirements() -> None:
+    declared, to_see = set[str](), {"macluster"}
+    while to_see - declared:
+        name = (to_see - declared).pop()
+        declared.add(name)
+        needed = map(Requirement, requires(name) or [])
+        to_see |= {canonicalize_name(n.name) for n in needed if n.marker is None or n.marker.evaluate({"extra": ""})}
+    imported = {
+        module
+        for module, packages in packages_distributions().items()
+        if module.isidentifier() and declared.intersection(map(canonicalize_name, packages))
+    }
+    assert imported - OWN - {"macluster"} <= DECLARED
+    assert DECLARED.isdisjoint(STRANGERS)
+
+
+def test_a_child_that_starts_has_no_fault_and_one_that_cannot_start_has_one() -> None:
+    assert start_fault("core.models.files.hub_download") is None
+    fault = start_fault(MISSING)
+    assert fault
+    assert LAST_WORDS in fault.what
+
+
+async def test_the_check_of_a_mac_starts_each_kind_of_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    def start(module: str, *_: str) -> NodeError | None:
+        started.append(module)
+        return NodeError("it ends", "install again") if module == "core.worker" else None
+
+    monkeypatch.setattr(node_check, "start_fault", start)
+    found = [(finding.state, finding.what) async for finding in node_check.child_findings()]
+    assert found == [("bad", "it ends")]
+    run = {path.with_suffix("") for path in Path(node_check.__file__).parents[2].rglob("*.py") if starts(path)}
+    assert {Path(*module.split(".")).name for module in started} >= {path.name for path in run} - {"__main__"}
+
+
+def starts(path: Path) -> bool:
+    """Whether a module is run as a child that says hello."""
+    text = path.read_text()
+    return '__name__ == "__main__"' in text and any(word in text for word in ("say_hello()", "answer(", "run_jobs("))

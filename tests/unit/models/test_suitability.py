@@ -14,10 +14,13 @@ from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
 from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.model_settings import ModelSettings, settings_of
 from core.models.files.safetensors import INDEX_NAME
-from core.models.files.suitability import NO_TEMPLATE, check_suitable, notes_on
+from core.models.files.suitability import ADAPTER, NO_TEMPLATE, STALE_INDEX, check_suitable, notes_on
 from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
+from core.requests.plans import PreviewRequest
+from core.settings import Home
 from tests.support.models import read_entry, scan
+from tui.cli.what_if import imagined_plan
 
 TOKENIZER = frozenset({"config.json", "tokenizer.json", "model.safetensors"})
 
@@ -113,6 +116,21 @@ def test_a_model_without_a_chat_template_is_noted() -> None:
     assert notes_on(settings({}, TOKENIZER | {"chat_template.json"})) == ()
 
 
+def test_an_adapter_and_an_index_that_do_not_count_are_noted(model: Path) -> None:
+    old = {"weight_map": {"model.embed_tokens.weight": "model-00001-of-00002.safetensors"}}
+    (model / INDEX_NAME).write_text(json.dumps(old))
+    (model / "adapter_config.json").write_text("{}")
+    assert read_entry(model).notes == (STALE_INDEX, ADAPTER)
+
+
+async def test_a_plan_over_imagined_macs_tells_the_notes_on_its_model(model: Path, tmp_path: Path) -> None:
+    make_model(tmp_path / "base", "llama", layers=2, chat=False)
+    request = PreviewRequest(model=str(tmp_path / "base"), context=64)
+    preview = await imagined_plan(Home(tmp_path / "home"), request, (64.0, 32.0))
+    assert preview.plan
+    assert NO_TEMPLATE in preview.plan.notes
+
+
 def emptied(folder: Path, **files: str) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
@@ -120,13 +138,13 @@ def emptied(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(content)
 
 
-ADAPTER = {"adapter_config__json": json.dumps({"base_model_name_or_path": "acme/base"}), "adapters__safetensors": ""}
+LORA = {"adapter_config__json": json.dumps({"base_model_name_or_path": "acme/base"}), "adapters__safetensors": ""}
 
 
 @pytest.mark.parametrize(
     ("files", "words", "fix"),
     [
-        (ADAPTER, "a LoRA adapter for acme/base", "acme/base"),
+        (LORA, "a LoRA adapter for acme/base", "acme/base"),
         ({"x__gguf": ""}, "x.gguf in little-llama holds GGUF weights", "mlx-community"),
         ({"consolidated__safetensors": "", "params__json": "{}"}, "in their maker's own form", "mlx-community"),
         ({"model_index__json": "{}"}, "makes images", "another model"),

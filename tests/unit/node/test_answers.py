@@ -375,25 +375,25 @@ async def test_what_a_worker_lost_it_is_handed_again_a_few_times(
     assert len(harness.asked) == 1 + 2 * MAX_LOSSES
 
 
-async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(desk: AnswersHarness) -> None:
-    poison, fine = await desk.ask("poison"), await desk.ask("fine")
+async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(harness: AnswersHarness) -> None:
+    poison, fine = await harness.ask("poison"), await harness.ask("fine")
 
     def worker_ends() -> None:
-        desk.answers.worker_died()
-        desk.answers.worker_died()  # another stage of the same plan tells it, too
-        desk.answers.suspend()
-        desk.answers.send()
+        harness.answers.worker_died()
+        harness.answers.worker_died()  # another stage of the same plan tells it, too
+        harness.answers.suspend()
+        harness.answers.send()
 
     for token in (65, 66, 67):
-        desk.writes(fine, [token])
+        harness.writes(fine, [token])
         worker_ends()
-    done = await desk.done(poison)
+    done = await harness.done(poison)
     assert (done.finish_reason, done.problem and done.problem.kind) == ("error", "WorkerDied")
     assert "not tried again" in (done.problem.what if done.problem else "")
-    assert desk.bus.now.running == (fine.request_id,)
-    assert [one.request_id for one in desk.asked].count(poison.request_id) == MAX_DEATHS
-    desk.ends(fine)
-    assert (await desk.done(fine)).problem is None
+    assert harness.bus.now.running == (fine.request_id,)
+    assert [one.request_id for one in harness.asked].count(poison.request_id) == MAX_DEATHS
+    harness.ends(fine)
+    assert (await harness.done(fine)).problem is None
 
 
 @pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])

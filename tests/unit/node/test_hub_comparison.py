@@ -41,12 +41,15 @@ class PartialMac:
         self.mac.others = cluster.by_name
         cluster.by_name[name], cluster.ones[name] = self.mac, self
         inventory: Any = SimpleNamespace(
-            own_id=name, find=lambda _: cluster.model, holdings=self._holdings, look=nothing
+            own_id=name,
+            models=self.mac.copying._models,
+            find=lambda _: cluster.model,
+            others_with=self._others,
+            look=nothing,
         )
         coming: Any = SimpleNamespace(held=nullcontext)
         journal: Any = SimpleNamespace(info=lambda _: None, warn=lambda _: None)
-        models = self.mac.copying._models
-        self.comparison = HubComparison(models, inventory, self.mac.copying, self, coming, journal)
+        self.comparison = HubComparison(inventory, self.mac.copying, self, coming, journal)
 
     def has(self, blocks: Collection[int], flipped: int = -1) -> None:
         """Put only these blocks on this disk, one of them changed."""
@@ -60,8 +63,9 @@ class PartialMac:
         writer.close()
         write_origin(self.directory, ORIGIN)
 
-    def _holdings(self, _: str) -> Any:
-        return SimpleNamespace(sources=tuple(name for name, one in self.cluster.ones.items() if one.directory.exists()))
+    def _others(self, _: str) -> list[str]:
+        ones = self.cluster.ones.items()
+        return [name for name, one in ones if one.directory.exists() and name != self.name]
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         assert isinstance(message, FalseFile)
