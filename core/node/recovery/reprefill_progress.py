@@ -34,7 +34,7 @@ class ReprefillProgress:
         """Note that `done` tokens of an answer were read; returns whether it is one of these."""
         if request_id not in self._done:
             return False
-        self._done[request_id], self._moved_at = done, now
+        self._done[request_id], self._moved_at = min(done, self._sizes[request_id]), now
         return True
 
     def wrote(self, request_id: str, now: float) -> None:
