@@ -15,8 +15,8 @@ from core.bench.scenarios.definitions import Scenario
 from core.bench.scenarios.load_generator import AskedModel, measured
 from core.bench.scenarios.report import LoadLevel, result
 from core.engine.requests import Request
-from core.field_errors import decoded
 from core.node.public_api import api_answers
+from core.node.public_api.request_fields import request_body
 from core.worker.messages import Departed
 from tests.support.answers import ROWS, model
 from tests.support.api import KEY, ServedHarness, served_harness
@@ -45,9 +45,9 @@ def answer(harness: ServedHarness, request: Request) -> None:
 async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*args: Any) -> Any:
         time.sleep(0.02)
-        return decoded(*args)
+        return request_body(*args)
 
-    monkeypatch.setattr("core.node.public_api.http_bodies.decoded", slowly)
+    monkeypatch.setattr("core.node.public_api.http_bodies.request_body", slowly)
     async with served_harness(tmp_path, model) as harness:
         working = asyncio.create_task(work(harness))
         told = await measured(SCENARIO, LoadLevel(), [AskedModel(harness.served.url, "", [KEY])])
