@@ -49,7 +49,7 @@ class Family:
 
 
 class Harmony:
-    """Reads text with harmony's marks, each of which is one token."""
+    """Reads text with harmony's marks; each mark is one token."""
 
     def __init__(self, tools: tuple[Tool, ...]) -> None:
         self._reader, self._written = AnswerReader(EDGES, JSON_TAGS, "normal", tools), ""
