@@ -256,6 +256,7 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 starts at layer 1 instead of 5: layers 3 to 7 share state with those before.",
         "mac 3 starts at layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "Context: 4,096 tokens, as much as the model takes.",
         "Any Mac except mac 1 can drop out; the others can take over.",
         "mac 1 would see token ids, logits.",
         "mac 2 would see hidden states of layer 1.",
@@ -306,7 +307,7 @@ def test_how_macs_would_share_it_is_said_with_the_reason(made: Make, tmp_path: P
     how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "rdma"}
     assert (tp["topology"], tp["parallelism"]) == ("tensor", how)
     assert [s["sees"] for s in tp["stages"]] == ["token ids, logits", "token ids"]
-    assert tp["notes"][1:] == [EVERY_RANK_SEES, ON_THE_CABLE]
+    assert tp["notes"][1:] == [EVERY_RANK_SEES, ON_THE_CABLE, "Context: 4,096 tokens, as much as the model takes."]
     alone = planned("--macs", "8", "--parallelism", "tp")
     assert alone["parallelism"]["reason"] == "no other Mac is linked"
     assert planned("--macs", "8,4")["parallelism"] is None

@@ -100,8 +100,9 @@ def entry(model: str) -> ModelEntry:
 class Stream:
     """Turns tokens to text after a short delay."""
 
-    def add(self, token: int, then: Callable[[Decoded], None]) -> None:
-        asyncio.get_running_loop().call_later(TEXT_S, then, Decoded(text=f"{token} "))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded], None]) -> None:
+        text, names = "".join(f"{token} " for token in tokens), tuple(map(str, named))
+        asyncio.get_running_loop().call_later(TEXT_S, then, Decoded(text=text, names=names))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         await asyncio.sleep(TEXT_S)
@@ -120,7 +121,7 @@ class Tokenizer:
     async def encode(self, messages: Sequence[Message], raw: bool, tools: object, options: object) -> list[int]:
         return [int(word) for word in messages[-1].content.split()]
 
-    def stream(self, name: str, *, trims: bool = False) -> Stream:
+    def stream(self, name: str, *, is_chat: bool = False) -> Stream:
         return Stream()
 
     async def end(self) -> None:

@@ -16,6 +16,7 @@ from core.events import (
     RequestStarted,
     TokenEvent,
 )
+from core.node.answers.answers import MAX_DEATHS
 from core.node.ring.plan_lifecycle import MAX_RELINKS
 from core.plan.make_plan import make_plan
 from core.plan.survival import options_after_loss
@@ -116,7 +117,9 @@ class Watching:
             assert problem.kind == "NotPaired"
             self.distrusted.discard(name)
         if problem:
-            assert problem.kind in PROBLEMS or not self.was_ready, problem
+            crashes = self.world.kinds["_crash"] + self.world.kinds["_fail_load"]
+            is_poison = problem.kind == "WorkerDied" and crashes >= MAX_DEATHS
+            assert problem.kind in PROBLEMS or is_poison or not self.was_ready, problem
             self.world.kinds[problem.kind] += 1
         elif reason == "cancelled":
             assert asked.is_cancelled, "nobody cancelled it"
