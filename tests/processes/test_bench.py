@@ -9,6 +9,7 @@ import sys
 import pytest
 
 
+@pytest.mark.nightly
 def test_the_bench_of_asking_together_runs_over_two_macs_and_answers_are_the_same() -> None:
     sizes = ("--runs", "1", "--rows", "2", "--tokens", "4", "--layers", "2", "--hidden", "64")
     command = [sys.executable, "-m", "tui.cli.main", "bench", "pair", *sizes, "--json"]

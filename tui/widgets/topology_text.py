@@ -73,7 +73,8 @@ def topology_content(
         return Content("\n").join([*lines, Content.styled("Planning…", DIM)])
     if split := preview.plan or preview.draft:
         lines += [*_ring_lines(split, width), Content(""), *_mac_lines(split, preview, others, width), Content("")]
-        lines += [note_content(note) + "\n" for note in split.notes]
+        # the context is the same in every topology
+        lines += [note_content(note) + "\n" for note in split.notes if not note.startswith("Context:")]
     if preview.forecast and preview.plan:
         lines += [*forecast_lines(preview.forecast), Content("")]
     lines += _problem_lines(preview)

@@ -52,6 +52,7 @@ _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what t
 # bytes of a token's piece of text, by mlx-lm's class for the tokenizer's decoder
 _BYTES: Final = ((BPEStreamingDetokenizer, byte_level), (SPMStreamingDetokenizer, byte_fallback))
 # a conversation that shows what a chat template knows
+_NO_SYSTEM: Final = "rejectattr('role', 'equalto', 'system')"
 _PROBE: Final = Tool(
     name=PROBE_NAME, description="A probe.", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'
 )
@@ -306,7 +307,10 @@ class Tokens:
                 return all(word in prompt for word in words)
             return False
 
-        return probed(shows)
+        form = probed(shows)
+        # a template that filters system messages leaves them out on purpose
+        leaves_out = _NO_SYSTEM in self._wrapper._tokenizer.get_chat_template()
+        return form._replace(system=True, late_system=True) if leaves_out else form
 
     @cached_property
     def _knows_tools(self) -> bool:

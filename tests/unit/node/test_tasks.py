@@ -32,6 +32,7 @@ from core.node.config import ApiOptions, NodeConfig
 from core.node.disks.model_inventory import ModelInventory
 from core.node.pairing.pairing_session import PairingSession
 from core.node.parts import NodeParts
+from core.node.peers import node_check
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
@@ -305,6 +306,7 @@ async def test_a_loop_that_failed_is_started_again_counted_and_shown(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(monkeypatch, *RESTARTABLE[name], times=2)
+    monkeypatch.setattr(node_check, "CHILDREN", ())  # tests/unit/models/test_child_start.py starts them
 
     def failures(watch: Watch) -> list[LogLine]:
         return [line for line in watch.now.logs if re.search(f"{name} failed by a defect: {PLACE}", line.text)]
