@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import psutil
 import pytest
@@ -52,11 +53,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long ones first."""
+    """Put the long files first, and mix the others, so that files that wait run next to files that compute."""
     for item in items:
         if item.path.parent.name in SLOW:
             item.add_marker("slow")
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: (item.path.name not in LONG, crc32(item.nodeid.partition("::")[0].encode())))
 
 
 def pytest_collection_finish() -> None:
