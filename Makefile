@@ -10,8 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test that gates a change, eight files side by side: most of them wait
-	@$(BIN)/python -m pytest -m "not nightly" -n 8 --dist loadfile --no-loadscope-reorder
+test: $(STAMP)  ## every test that gates a change, five files side by side: most of them wait
+	@$(BIN)/python -m pytest -m "not nightly" -n 5 --dist loadfile --no-loadscope-reorder
 
 fast: $(STAMP)  ## the quick tests: none starts a node or a worker
 	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
