@@ -28,6 +28,7 @@ from core.trust.private_files import write_private
 
 # the same on every Mac, because Macs exchange block hashes; five parts of a block fill five messages
 BLOCK_BYTES: Final = 5 * 48 * 1024
+HASH_BYTES: Final = 32  # of a SHA-256
 MAP_NAME: Final = ".blocks"
 WHOLE_NAME: Final = ".fetched"
 MAX_HEAD_BYTES: Final = MIB
@@ -89,6 +90,11 @@ class BlockMap:
             if part.file in self.files
             for start, stop in ranges(sorted(self.missing([part])[part.file]))
         )
+
+
+def hash_at(hashes: bytes | bytearray | memoryview, block: int) -> bytes:
+    """SHA-256 of a block in the concatenated hashes of a file; empty if they end before it."""
+    return bytes(hashes[block * HASH_BYTES : (block + 1) * HASH_BYTES])
 
 
 def blocks_of(part: Part) -> range:

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 from huggingface_hub.errors import RevisionNotFoundError
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, read_map
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.checked_files import POINTER
-from core.models.files.compared_hashes import Compared, block_hash, read_compared
+from core.models.files.compared_hashes import Compared, read_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import HubFile, model_of
 from core.models.files.hub_origin import HubOrigin, write_origin
@@ -179,7 +179,7 @@ class _Bringing:
             self._writer.commit()
 
     def _put(self, name: str, block: int, data: bytes) -> None:
-        if not self._writer.put(name, block, data, block_hash(self._compared, name, block)):
+        if not self._writer.put(name, block, data, hash_at(self._compared.get(name, b""), block)):
             what = f"The blocks of {name} from {self._origin.repo} do not match the hub's hash of the whole file."
             raise TransferError(what, "Try again, without a mirror if HF_ENDPOINT is set.")
 
