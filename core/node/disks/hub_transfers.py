@@ -14,7 +14,6 @@ import msgspec
 
 from core.errors import TransferError, error_from
 from core.models.files.block_map import read_map
-from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart
@@ -22,7 +21,7 @@ from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetche
 from core.models.files.hub_origin import read_origin, write_origin
 from core.models.files.model_folder import fingerprint
 from core.node.disks.block_fetch import WantedCopy
-from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder, map_of
+from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder
 from core.node.disks.local_models import LocalModels
 from core.node.disks.transfer_progress import Report
 from core.pipe_messages import pack, read_message
@@ -106,8 +105,6 @@ def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry])
 async def fetch_parts(copy: WantedCopy, report: Report) -> None:
     """Download the wanted parts of a hub model. Raises TransferError."""
     assert copy.model.hub
-    if not await asyncio.to_thread(map_of, copy.folder, copy.files):
-        await asyncio.to_thread(lambda: BlockWriter(copy.folder, copy.files).close())
-    order = PartsOrder(folder=str(copy.folder), origin=copy.model.hub, parts=tuple(copy.wanted))
+    order = PartsOrder(folder=str(copy.folder), files=dict(copy.files), origin=copy.model.hub, parts=tuple(copy.wanted))
     async for fetched in download(order, copy.model.name, copy.limit):
         report("checking" if fetched.checking else "running", fetched.done, fetched.total)
