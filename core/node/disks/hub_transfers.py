@@ -106,5 +106,5 @@ async def fetch_parts(copy: WantedCopy, report: Report) -> None:
     """Download the wanted parts of a hub model. Raises TransferError."""
     assert copy.model.hub
     order = PartsOrder(folder=str(copy.folder), files=dict(copy.files), origin=copy.model.hub, parts=tuple(copy.wanted))
-    async for fetched in download(order, copy.model.name, copy.limit):
+    async for fetched in download(order, copy.model.name, copy.progress.limit):
         report("checking" if fetched.checking else "running", fetched.done, fetched.total)

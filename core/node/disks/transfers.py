@@ -23,19 +23,17 @@ from core.errors import (
     error_from,
 )
 from core.events import Transfer
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.context import NodeContext
-from core.node.disks.block_fetch import CopyReports
-from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.hub_transfers import begin_model, download
 from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.messages import MAX_PARTS, CopyChange, CopyProgress, HeldModel, PeerCopyRequest
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_progress import TransferProgress
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -209,7 +207,8 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _carry_out(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
+    async def _carry_out(self, progress: TransferProgress) -> None:
+        transfer = progress.queued
         if (wanted := transfer.download) and wanted.split:
             models, folder = self._inventory.models, self._folder
             found = await begin_model(models, folder, wanted.repo, wanted.revision, progress.count)
@@ -217,17 +216,14 @@ class Transfers:
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-            async for fetched in download(order, wanted.repo, limit):
+            async for fetched in download(order, wanted.repo, progress.limit):
                 progress.count("running", fetched.done, fetched.total)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:
             what = f"No linked Mac has {transfer.first.model} now."
             raise ModelNotFound(what, "Bring back one that has it, then copy again.")
-        reports = CopyReports(
-            progress.count, partial(self._warn, model.name), lambda source: progress.update(source=source)
-        )
-        sources = self._sources(model, transfer.asked_by)
-        await self._copying.fetch(sources, model, reports, parts_in(transfer.parts), limit)
+        sources, warn = self._sources(model, transfer.asked_by), partial(self._warn, model.name)
+        await self._copying.fetch(sources, model, progress, parts_in(transfer.parts), warn)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
