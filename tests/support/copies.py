@@ -98,7 +98,7 @@ class Mac:
 
 
 class Told(TransferProgress):
-    """Progress of which each word is kept."""
+    """Progress that keeps every report."""
 
     def __init__(self, pair: Pair) -> None:
         first = Transfer(model=pair.model.name, mac="asker", state="asking")

@@ -160,7 +160,7 @@ class BlockLink:
                 asked.answer.set_exception(self._ended)
 
     def _next(self, *, wait: bool) -> _Asked | None:
-        """The next request that is not cancelled; None when the link is closed or, without `wait`, if there is none."""
+        """The next request that is not cancelled; None when the link is closed or, without `wait`, when none waits."""
         with suppress(Empty):
             while asked := self._asks.get(block=wait):
                 if asked.answer.set_running_or_notify_cancel():

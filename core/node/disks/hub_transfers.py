@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +33,10 @@ _QUIET: Final = {
 }
 
 
-async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIterator[Fetched]:
-    """Carry out `order` in a child and yield its progress. `model`: name for errors.
+async def download(order: AnyOrder, model: str, limit: ByteRateLimit, report: Report) -> str:
+    """Carry out `order` in a child; returns the folder that a BeginOrder made. `model`: name for errors.
 
-    Closing the iterator ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't
-    start.
+    Cancelling ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't start.
     """
     start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
     child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
@@ -45,7 +44,7 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
     assert child.stdin
     assert child.stdout
     try:
-        sent_limit = 0
+        sent_limit, place = 0, ""
         child.stdin.write(pack(order))
         while True:
             if limit.bytes_per_s != sent_limit:
@@ -58,10 +57,12 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
             progress = msgspec.msgpack.decode(body, type=Fetched)
             if progress.problem:
                 raise error_from(progress.problem)
-            yield progress
+            report("checking" if progress.checking else "running", progress.done, progress.total)
+            place = progress.place
         if await child.wait() != 0:
             what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
             raise start.fault() or TransferError(what)
+        return place
     except (ConnectionError, msgspec.MsgspecError) as error:
         raise start.fault() or TransferError(f"Downloading {model} ended unexpectedly.") from error
     finally:
@@ -75,12 +76,8 @@ async def begin_model(models: LocalModels, folder: Path, repo: str, revision: st
 
     Raises TransferError, BadModel, ModelMismatch.
     """
-    place = ""
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
-    async for fetched in download(order, repo, ByteRateLimit()):
-        report("running", fetched.done, fetched.total)
-        place = fetched.place
-    if not place:
+    if not (place := await download(order, repo, ByteRateLimit(), report)):
         raise TransferError(f"Downloading {repo} ended unexpectedly.")
     return await asyncio.to_thread(_settle, Path(place), folder, repo, await models.list())
 
@@ -106,5 +103,4 @@ async def fetch_parts(copy: WantedCopy, report: Report) -> None:
     """Download the wanted parts of a hub model. Raises TransferError."""
     assert copy.model.hub
     order = PartsOrder(folder=str(copy.folder), files=dict(copy.files), origin=copy.model.hub, parts=tuple(copy.wanted))
-    async for fetched in download(order, copy.model.name, copy.progress.limit):
-        report("checking" if fetched.checking else "running", fetched.done, fetched.total)
+    await download(order, copy.model.name, copy.progress.limit, report)

@@ -67,6 +67,7 @@ class Transfers:
     async def copy(self, wanted: CopyRequest) -> Done:
         """Start copying a model, or part of it, to Macs' disks. Raises ModelNotFound, NotPaired, Busy, UsageError."""
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
+        asked = PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
         model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
@@ -79,7 +80,7 @@ class Transfers:
                 self._begin_copy(mac, model, parts, wanted.bytes_per_s)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, _ask(wanted, parts)):
+            elif await self._links.send(mac, asked):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -90,8 +91,6 @@ class Transfers:
         the problem of the copy, and TransferError if it was stopped.
         """
         (mac,) = wanted.to
-        if mac in self._inventory.holdings(wanted.fingerprint).whole:
-            return
         try:
             await self._follow_to_end(mac, partial(self.copy, wanted), show)
         except asyncio.CancelledError:
@@ -216,8 +215,7 @@ class Transfers:
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-            async for fetched in download(order, wanted.repo, progress.limit):
-                progress.count("running", fetched.done, fetched.total)
+            await download(order, wanted.repo, progress.limit, progress.count)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:
             what = f"No linked Mac has {transfer.first.model} now."
@@ -234,7 +232,3 @@ class Transfers:
 def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:
     first = Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
     return msgspec.structs.replace(first, limit_bytes_per_s=limit)
-
-
-def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> PeerCopyRequest:
-    return PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
