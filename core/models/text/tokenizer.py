@@ -43,6 +43,7 @@ from core.models.text.harmony import (
     harmony_turns,
 )
 from core.models.text.plain_tools import with_tools, without_calls
+from core.models.text.plain_words import PlainWords
 from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
 from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
@@ -257,20 +258,25 @@ class Tokens:
         return list(self._wrapper.encode(text, add_special_tokens=special))
 
     def _encode_chat(self, messages: Sequence[Message], tools: Sequence[Tool], options: TemplateOptions) -> list[int]:
+        words = PlainWords(self._wrapper._tokenizer, messages, tools)
+        gives_ids = self._has_own_renderer and self._wrapper._chat_template is None
+        if not gives_ids:
+            messages, tools = words.fenced(messages, tools)
         if any(message.tool_calls or message.role == "tool" for message in messages) and not self._knows_calls:
             messages = without_calls(messages, self._form)
         if tools and not self._knows_tools:
             messages, tools = with_tools(messages, tools, self._form), ()
         specs = [spec_of(tool) for tool in tools] or None
         if not self._has_own_renderer:
-            return list(self._wrapper.encode(self._render(messages, specs, options), add_special_tokens=False))
+            return words.encode(self._render(messages, specs, options))
         # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
         if own := options.keys() & _arguments():
             raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
         chosen = {**options, "tools": specs} if specs else options
         said = said_before(messages, parsed=False)
         try:
-            return list(self._wrapper.apply_chat_template(said, add_generation_prompt=True, **chosen))
+            prompt = self._wrapper.apply_chat_template(said, tokenize=gives_ids, add_generation_prompt=True, **chosen)
+            return list(prompt) if gives_ids else words.encode(prompt)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
 

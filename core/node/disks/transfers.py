@@ -32,17 +32,7 @@ from core.node.disks.block_fetch import CopyReports
 from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
 from core.node.disks.hub_transfers import begin_model, download
 from core.node.disks.mac_messages import ControlLinks
-from core.node.disks.messages import (
-    MAX_PARTS,
-    CopyChange,
-    CopyProgress,
-    CopyWord,
-    FileWord,
-    HeldModel,
-    Holds,
-    HoldsRequest,
-    PeerCopyRequest,
-)
+from core.node.disks.messages import MAX_PARTS, CopyChange, CopyProgress, HeldModel, PeerCopyRequest
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import TransferProgress
@@ -149,20 +139,10 @@ class Transfers:
             change = CopyChange(fingerprint=fingerprint, what=order.what, bytes_per_s=order.bytes_per_s)
             await self._links.send(mac, change)
 
-    async def handle_message(self, device_id: str, message: Holds | HoldsRequest | FileWord | CopyWord) -> None:
-        """Handle a message about models and their files."""
-        match message:
-            case Holds() | HoldsRequest():
-                self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
-            case PeerCopyRequest():
-                await self._copy_for(device_id, message)
-            case CopyChange(fingerprint=fingerprint, what=what, bytes_per_s=bytes_per_s):
-                if self.own.is_for(device_id, fingerprint):
-                    self.own.change(what, bytes_per_s)
-            case CopyProgress(transfer=transfer):
-                self._handle_progress(device_id, transfer)
-            case _:
-                self._tasks.spawn("A message about files", self._copying.handle_message(device_id, message))
+    def change_for(self, device_id: str, change: CopyChange) -> None:
+        """Change a copy that this Mac makes for another one, on its request."""
+        if self.own.is_for(device_id, change.fingerprint):
+            self.own.change(change.what, change.bytes_per_s)
 
     def gone(self, device_id: str) -> None:
         self._copying.gone(device_id)
@@ -171,17 +151,18 @@ class Transfers:
                 problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
-    def _handle_progress(self, device_id: str, progress: Transfer) -> None:
+    def note_progress(self, device_id: str, message: CopyProgress) -> None:
         """Publish progress reported by another Mac, only of a copy requested here; the Mac can't change the model or
         invent a source.
         """
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
+            progress = message.transfer
             same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac}
             source = progress.source if progress.source in ("", *self._links.contacts) else self._device_id
             self._note(msgspec.structs.replace(progress, **same, source=source))
 
-    async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
+    async def copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
         """Copy a model that another Mac sends, on its request."""
         model = self._inventory.find(asked.fingerprint)
         try:
