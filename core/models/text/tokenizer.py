@@ -269,7 +269,7 @@ class Tokens:
             messages, tools = with_tools(messages, tools, self._form), ()
         specs = [spec_of(tool) for tool in tools] or None
         if not self._has_own_renderer:
-            return encode_marked_chat(self._wrapper._tokenizer, self._render(messages, specs, options))
+            return list(encode_marked_chat(self._wrapper._tokenizer, self._render(messages, specs, options)))
         # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
         if own := options.keys() & _arguments():
             raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
