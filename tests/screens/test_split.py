@@ -99,7 +99,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     await viewer.until(lambda: viewer.app.screen is not screen)
     # opened from the model picker, for a model that is loaded in another way
     request = LoadRequest(model=demo.model, topology="forward")
-    viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, request))
+    viewer.app.push_screen(SplitScreen(viewer.app, request))
     await viewer.sees("balanced, not applied", "and loads this model on 3 Macs")
     await viewer.opens("escape", screen=Dashboard)
 

@@ -102,6 +102,7 @@ class Demo:
 
     async def start(self) -> None:
         """Start the nodes and wait until they answer."""
+        self._say(f"Starting {len(self.budgets)} simulated Macs …")
         model = (self._config.model or DEMO_MODEL).expanduser().absolute()
         self.model = str(model)
         for index in range(len(self._config.budgets_gb)):
@@ -317,7 +318,6 @@ async def _real_model() -> Path:
 async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     prompt = args.prompt if args.prompt is not None else args.default_prompt
     request = request_of(prompt, args)
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     await demo.join()
     loaded = await demo.load()
@@ -336,7 +336,6 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
 
 async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
     """Serve until Ctrl+C. Prints one line of JSON with the URL and the head's state folder."""
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
     await demo.join()
@@ -351,7 +350,6 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
 async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     from tui.demo_app import DemoApp
 
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     async with NodeClient(demo.home) as client:
         macs = len(demo.budgets)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
@@ -14,10 +11,10 @@ from core.events import ApiClient, BatchRow
 from core.requests.api import ApiKeyName, NewApiKey
 from tui.control.keymap import API
 from tui.control.messages import Copied
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.snippets import SNIPPETS, text_of
-from tui.state.state import UiState, cleaned
+from tui.state.state import cleaned
 from tui.widgets import key_list, row_list
 from tui.widgets.api_text import (
     NO_KEYS,
@@ -32,15 +29,12 @@ from tui.widgets.key_list import KeyList
 from tui.widgets.row_list import RowList
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-
 _CLIENTS = tuple(SNIPPETS)
 _KEY_ANSWERS = ("Keep showing it", "Copy key", "Done")
 _NO_NODE = "macluster's service isn't running on this Mac."
 
 
-class ApiScreen(SizedScreen):
+class ApiScreen(NodeScreen):
     """The API: its address, keys, running requests, and what to paste into other programs."""
 
     TITLE = "Other programs"
@@ -53,15 +47,15 @@ class ApiScreen(SizedScreen):
 
 `macluster serve` can serve other machines too."""
 
-    def __init__(self, client: NodeClient, state: UiState) -> None:
-        super().__init__()
-        self._client, self._state = client, state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
         self._program = _CLIENTS[0]
-        self._address = TextView(id="address", classes="pane")
+        self._address = titled(TextView(id="address"), "Address")
         self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
         self.keys, self.rows = KeyList(), RowList()
-        self._keys_box = Vertical(self._keys_head, self.keys, id="keys-box", classes="pane")
-        self._rows_box = Vertical(self._rows_head, self.rows, id="rows-box", classes="pane")
+        self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # their names in the help
+        self._keys_box = titled(Vertical(self._keys_head, self.keys, id="keys-box"), "Keys")
+        self._rows_box = titled(Vertical(self._rows_head, self.rows, id="rows-box"), "Requests")
         self._text = TextView()
         self._paste = VerticalScroll(self._text, id="paste", classes="pane")
 
@@ -70,26 +64,14 @@ class ApiScreen(SizedScreen):
         yield Container(self._keys_box, self._rows_box, id="parts")
         yield self._paste
 
-    def on_mount(self) -> None:
-        self._address.border_title = Content("Address")
-        self._keys_box.border_title = Content("Keys")
-        self._rows_box.border_title = Content("Requests")
-        self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # their names in the help
-
     def on_descendant_focus(self) -> None:
         self.refresh_bindings()
 
-    def laid_out(self) -> None:
-        self.show(self._state)
-
-    def show(self, state: UiState) -> None:
-        self._state = state
-        now, width = state.snapshot, self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
+        now = self._state.snapshot
         rows, inner = requests_of(now), self.rows.scrollable_content_region.width
         self._title.draw(title_content(now, width))
-        self._address.draw(address_content(now, attached=state.attached))
+        self._address.draw(address_content(now, attached=self._state.attached))
         keys_width = self.keys.scrollable_content_region.width
         self._keys_head.draw(key_list.head_content(keys_width) if now.clients else NO_KEYS)
         self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
@@ -123,13 +105,12 @@ class ApiScreen(SizedScreen):
         elif not requests_of(now):
             self.do(self._client.stop_api())
         else:
-            effect = "Requests in progress will be cut off."
-            self._choose("Stop serving?", effect, ("Keep serving", "Stop serving"), self._client.stop_api)
+            effect, answers = "Requests in progress will be cut off.", ("Keep serving", "Stop serving")
+            self.ask("Stop serving?", effect, answers, lambda _: self.do(self._client.stop_api()))
 
     def action_new_key(self) -> None:
         words = "What is it for? The name of a program or person:"
-        screen = AskScreen("New key", words, check=self._free_name)
-        self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
+        self.ask_line(AskScreen("New key", words, check=self._free_name), lambda name: self.do(self._make(name)))
 
     def action_end(self) -> None:
         row, key = self.rows.pointed, self.keys.pointed
@@ -141,7 +122,7 @@ class ApiScreen(SizedScreen):
     def action_program(self, step: int) -> None:
         self._program = _CLIENTS[(_CLIENTS.index(self._program) + step) % len(_CLIENTS)]
         self._paste.scroll_home(animate=False)
-        self.show(self._state)
+        self.redraw()
 
     def action_copy(self) -> None:
         self.post_message(Copied(text_of(self._program, self._state.snapshot)))
@@ -153,17 +134,14 @@ class ApiScreen(SizedScreen):
     def _stop(self, row: BatchRow) -> None:
         effect = "The program gets what is written so far."
         title = f"Stop the request of {row.client}?"
-        self._choose(title, effect, ("Let it continue", "Stop it"), lambda: self._client.cancel(row.request_id))
+        answers = ("Let it continue", "Stop it")
+        self.ask(title, effect, answers, lambda _: self.do(self._client.cancel(row.request_id)))
 
     def _revoke(self, key: ApiClient) -> None:
         effect = "Programs with this key can't connect any more. Requests that already run will finish."
-        wanted = ApiKeyName(name=key.name)
+        title, wanted = f"Revoke the key {key.name}?", ApiKeyName(name=key.name)
         answers = ("Cancel", "Revoke key")
-        self._choose(f"Revoke the key {key.name}?", effect, answers, lambda: self._client.revoke_api_key(wanted))
-
-    def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
-        screen = ChoiceScreen(title, Content(effect), answers)
-        self.ask(screen, lambda _: self.do(work()))
+        self.ask(title, effect, answers, lambda _: self.do(self._client.revoke_api_key(wanted)))
 
     async def _make(self, name: str) -> None:
         if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
@@ -173,11 +151,9 @@ class ApiScreen(SizedScreen):
         body = Content.assemble(
             (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
         )
-        screen = ChoiceScreen(f"Key {made.name}", body, _KEY_ANSWERS, must=True)
-        copy = _KEY_ANSWERS.index("Copy key")
 
         def close(chosen: int | None) -> None:
-            if chosen == copy:
+            if chosen == _KEY_ANSWERS.index("Copy key"):
                 self.post_message(Copied(made.key))
 
-        self.app.push_screen(screen, close)
+        self.app.push_screen(ChoiceScreen(f"Key {made.name}", body, _KEY_ANSWERS, must=True), close)

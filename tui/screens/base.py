@@ -7,24 +7,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from textual.app import ComposeResult
+from textual.content import Content
 from textual.events import Resize
 from textual.screen import Screen
+from textual.widget import Widget
 
+from tui.client import NodeClient
+from tui.control.chat_controller import ChatController
+from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.key_owner import KeyOwner
 from tui.control.messages import Failed
+from tui.control.model_catalog import ModelCatalog
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
 
 if TYPE_CHECKING:
-    from tui.screens.dialogs import ChoiceScreen
+    from tui.screens.dialogs import AskScreen
 
 # absolute paths: a subclass of the app may be in another folder
 STYLES: Final = Path(__file__).parent
 
 _T = TypeVar("_T")
+_Box = TypeVar("_Box", bound=Widget)
+
+
+class Sources(Protocol):
+    """Parts of the app that screens use."""
+
+    client: NodeClient
+    state: UiState
+    catalog: ModelCatalog
+    chat: ChatController
+    conversations: ConversationArchive
 
 
 @runtime_checkable
@@ -56,17 +73,7 @@ class SizedScreen(KeyOwner, Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._title = TextView(id="title")
         self.add_class(self._layout(*self.app.size))  # usually right already, unless the terminal is being resized
-
-    def compose(self) -> ComposeResult:
-        yield self._title
-        yield from self.parts()
-        yield KeyBar()
-        yield TooSmall()
-
-    def parts(self) -> ComposeResult:
-        raise NotImplementedError
 
     def on_resize(self, event: Resize) -> None:
         layout = self._layout(event.size.width, event.size.height)
@@ -81,10 +88,40 @@ class SizedScreen(KeyOwner, Screen[None]):
 
     def laid_out(self) -> None:
         """Called when the widgets have their new sizes."""
-        self._draw()
 
-    def _draw(self) -> None:
-        pass
+
+class NodeScreen(SizedScreen):
+    """A screen above the dashboard: a title, its parts, and the keys."""
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__()
+        self._client, self._state = sources.client, sources.state
+        self._title = TextView(id="title")
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        yield from self.parts()
+        yield KeyBar()
+        yield TooSmall()
+
+    def parts(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def show(self, state: UiState) -> None:
+        self._state = state
+        self.redraw()
+
+    def laid_out(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw, as soon as the widgets have sizes."""
+        if self._title.size.width > 0:
+            self._draw(self._title.size.width)
+
+    def _draw(self, width: int) -> None:
+        """Draw the title in `width` cells, and the parts."""
+        raise NotImplementedError
 
     async def action_back(self) -> None:
         self.dismiss()
@@ -92,14 +129,24 @@ class SizedScreen(KeyOwner, Screen[None]):
     def action_leave(self) -> None:
         self.dismiss()
 
-    def ask(self, screen: ChoiceScreen, then: Callable[[int], object]) -> None:
-        """Show a dialog, and call `then` with the number of the answer unless it is the first one."""
+    def ask(self, title: str, effect: str, answers: tuple[str, ...], then: Callable[[int], object]) -> None:
+        """Ask for a choice, and call `then` with the number of the answer unless it is the first one."""
+        from tui.screens.dialogs import ChoiceScreen
 
         def answered(answer: int | None) -> None:
             if answer:
                 then(answer)
 
-        self.app.push_screen(screen, answered)
+        self.app.push_screen(ChoiceScreen(title, Content(effect), answers), answered)
+
+    def ask_line(self, screen: AskScreen, then: Callable[[str], object]) -> None:
+        """Ask for a line, and call `then` with it unless the user cancels."""
+
+        def typed(line: str | None) -> None:
+            if line is not None:
+                then(line)
+
+        self.app.push_screen(screen, typed)
 
     def do(self, work: Awaitable[object]) -> None:
         self.run_worker(self.answer_of(work), exit_on_error=False)
@@ -111,3 +158,10 @@ class SizedScreen(KeyOwner, Screen[None]):
         except FAILURES as error:
             self.post_message(Failed(problem_of(error)))
             return None
+
+
+def titled(box: _Box, title: str) -> _Box:
+    """`box` as a pane with this title."""
+    box.add_class("pane")
+    box.border_title = Content(title)
+    return box

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 
 from core.events import BatchRow
 from tui.control.keymap import BATCH
 from tui.control.messages import Noted
-from tui.screens.base import SizedScreen
-from tui.screens.dialogs import ChoiceScreen
-from tui.state.state import UiState
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
 
-
-class BatchScreen(SizedScreen):
+class BatchScreen(NodeScreen):
     """How full the batch is, its rows, and the lanes on their ring."""
 
     TITLE = "Rows, lanes and queue"
@@ -32,32 +24,20 @@ class BatchScreen(SizedScreen):
 
     HELP = """What is running now, in which lanes, and what is queued."""
 
-    def __init__(self, client: NodeClient, state: UiState) -> None:
-        super().__init__()
-        self._client = client
-        self._state = state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
         self._head = TextView(id="head")
         self.list = RowList()
-        self._box = Vertical(self._head, self.list, id="rows-box", classes="pane")
+        self._box = titled(Vertical(self._head, self.list, id="rows-box"), "Rows")
         self._lanes = TextView()
-        self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
+        self._ring = titled(VerticalScroll(self._lanes, id="ring"), "On the ring")
 
     def parts(self) -> ComposeResult:
         with Vertical(id="parts"):
             yield from (self._box, self._ring)
 
-    def on_mount(self) -> None:
-        self._box.border_title = Content("Rows")
-        self._ring.border_title = Content("On the ring")
-
-    def laid_out(self) -> None:
-        self.show(self._state)
-
-    def show(self, state: UiState) -> None:
-        self._state = state
-        now, width = state.snapshot, self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
+        state, now = self._state, self._state.snapshot
         rows = now.batch.rows
         inner = self.list.scrollable_content_region.width
         self._title.draw(title_content(now, width))
@@ -75,8 +55,7 @@ class BatchScreen(SizedScreen):
         else:
             effect = "The program gets what is written so far and a note that it was stopped."
             title = f"Stop request {row.request_id[:8]} of another program?"
-            screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
-            self.ask(screen, lambda _: self._stop(row))
+            self.ask(title, effect, ("Let it continue", "Stop it"), lambda _: self._stop(row))
 
     def _stop(self, row: BatchRow) -> None:
         self.do(self._client.cancel(row.request_id))

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.content import Content
 
 from core.requests.checks import Finding
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied, Failed, Noted
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.state import cleaned
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
 
-
-class CheckScreen(SizedScreen):
+class CheckScreen(NodeScreen):
     """A report that grows while the node checks."""
 
     TITLE = "Check this Mac"
@@ -34,26 +28,24 @@ it can't be checked here.
 
 `macluster doctor` prints the same, even if macluster's service isn't running."""
 
-    def __init__(self, client: NodeClient) -> None:
-        super().__init__()
-        self._client = client
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
         self._findings: tuple[Finding, ...] = ()
         self._is_running = False
         self._text = TextView()
-        self._box = VerticalScroll(self._text, id="findings", classes="pane")
+        self._box = titled(VerticalScroll(self._text, id="findings"), "Findings")
 
     def parts(self) -> ComposeResult:
         yield self._box
 
     def on_mount(self) -> None:
-        self._box.border_title = Content("Findings")
         self.action_again()
 
     def action_again(self) -> None:
         if not self._is_running:
             self._findings, self._is_running = (), True
             self.run_worker(self._check(), group="check", exit_on_error=False)
-            self._draw()
+            self.redraw()
 
     def action_copy_report(self) -> None:
         if self._findings:
@@ -65,16 +57,14 @@ it can't be checked here.
         try:
             async for finding in self._client.check():
                 self._findings = (*self._findings, cleaned(finding))
-                self._draw()
+                self.redraw()
         except FAILURES as error:
             self.post_message(Failed(problem_of(error)))
         finally:
             self._is_running = False
-            self._draw()
+            self.redraw()
 
-    def _draw(self) -> None:
-        width = self._box.scrollable_content_region.width
-        if not self.is_mounted or width <= 0:
-            return
-        self._title.draw(check_title(self._findings, self._title.size.width, is_running=self._is_running))
-        self._text.draw(check_content(self._findings, width, is_running=self._is_running))
+    def _draw(self, width: int) -> None:
+        self._title.draw(check_title(self._findings, width, is_running=self._is_running))
+        inside = self._box.scrollable_content_region.width
+        self._text.draw(check_content(self._findings, inside, is_running=self._is_running))

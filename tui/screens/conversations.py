@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from textual.app import ComposeResult
@@ -18,18 +18,13 @@ from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.messages import Noted
 from tui.control.session_work import SessionWork
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.format import DIM, WARN, age, between, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
 from tui.widgets.text_view import TextView
-
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-    from tui.control.chat_controller import ChatController
-    from tui.control.conversation_archive import ConversationArchive
 
 EMPTY: Final = """There are no saved conversations on this Mac yet.
 
@@ -39,7 +34,7 @@ NO_MATCH: Final = "Nothing found. Esc clears the search."
 TYPING_S: Final = 0.15  # delays: a search after the last letter, a preview after the last row
 
 
-class ConversationsScreen(SizedScreen):
+class ConversationsScreen(NodeScreen):
     """A list and a preview, next to each other or one above the other."""
 
     TITLE = "Conversations"
@@ -49,13 +44,10 @@ class ConversationsScreen(SizedScreen):
 
     HELP = """Conversations and sessions saved on this Mac."""
 
-    def __init__(
-        self, client: NodeClient, conversations: ConversationArchive, chat: ChatController, state: UiState
-    ) -> None:
-        super().__init__()
-        self._client, self._conversations, self._chat = client, conversations, chat
-        self._sessions = SessionWork(client, self.post_message)
-        self._state = state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._conversations, self._chat = sources.conversations, sources.chat
+        self._sessions = SessionWork(sources.client, self.post_message)
         self._rows: tuple[SavedChat, ...] | None = None
         self._wanted = ""
         self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
@@ -64,7 +56,7 @@ class ConversationsScreen(SizedScreen):
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
         self._empty = TextView(id="none")
-        self._box = Vertical(id="list-box", classes="pane")
+        self._box = titled(Vertical(id="list-box"), "Conversations")
         self.list = ConversationList()
         self._about = TextView()
         self._preview = VerticalScroll(self._about, id="preview", classes="pane")
@@ -78,12 +70,8 @@ class ConversationsScreen(SizedScreen):
         yield self._under_way
 
     def on_mount(self) -> None:
-        self._box.border_title = Content("Conversations")
         self._filter_line.display = self._under_way.display = False
         self._look()
-
-    def laid_out(self) -> None:
-        self._arrange()
 
     def show(self, state: UiState) -> None:
         before, self._state = self._state, state
@@ -109,13 +97,11 @@ class ConversationsScreen(SizedScreen):
         except FAILURES as error:
             problem = problem_of(error)
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
-        self._arrange()
+        self.redraw()
         self._read()
 
-    def _arrange(self) -> None:
-        rows, width = self._rows, self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
+        rows = self._rows
         shown = rows or ()
         self._title.draw(title_content(None if self._wanted else rows, width))
         self._head.draw(head_content(self.list.scrollable_content_region.width))

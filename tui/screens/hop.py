@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
@@ -14,7 +14,7 @@ from core.requests.checks import SpeedRequest
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.control.messages import Noted
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
 from tui.state.hop_phases import WINDOWS_S, points_of
@@ -33,14 +33,11 @@ from tui.widgets.hop_details import (
 )
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-
 STOPS: Final = 5
 STOP_AGAIN_S: Final = 0.1
 
 
-class HopScreen(SizedScreen):
+class HopScreen(NodeScreen):
     """A chart and the phases of a frame; ← and → change the hop."""
 
     TITLE = "Hop"
@@ -55,11 +52,10 @@ Macs work; that isn't the hop's fault.
 
 The speed test sends empty and then full messages between the two Macs, encrypted like everything else."""
 
-    def __init__(self, client: NodeClient, state: UiState) -> None:
-        super().__init__()
-        self._client = client
-        self._state = self._picture = state
-        self._ring = ring_of(state)
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._picture = sources.state
+        self._ring = ring_of(sources.state)
         self._now = time.time()
         self._at = self._ring.hops.index(self._ring.slowest) if self._ring.slowest else 0
         self._window = 0
@@ -69,29 +65,23 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         self._phases, self._worth = TextView(), TextView(id="worth")
         self._all = TextView(id="all")
         self._time = VerticalScroll(self._chart, self._speed, self._all, id="time", classes="pane")
-        self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
+        where = VerticalScroll(self._phases, self._worth, id="phases")
+        self._where = titled(where, "Where time goes · per frame")
 
     def parts(self) -> ComposeResult:
         yield Container(self._time, self._where, id="parts")
 
-    def on_mount(self) -> None:
-        self._where.border_title = Content("Where time goes · per frame")
-
     def show(self, state: UiState) -> None:
         """Draw the state. A paused chart stands still; a running test goes on."""
-        self._state = state
         if not self._is_paused:
             self._picture, self._ring, self._now = state, ring_of(state), time.time()
-        self._draw()
+        super().show(state)
 
     @property
     def hop(self) -> Hop | None:
         return self._ring.hops[self._at % len(self._ring.hops)] if self._ring.hops else None
 
-    def _draw(self) -> None:
-        width = self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
         hop = self.hop
         test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
         self._title.draw(title_content(self._picture, self._ring, hop, test, width))
@@ -125,7 +115,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
-        self._draw()
+        self.redraw()
         # text with new lines is laid out after the next refresh; only then its end is known
         self.call_after_refresh(self.call_after_refresh, self._speed.scroll_visible, animate=False)
 
@@ -142,7 +132,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
     def action_hop(self, step: int) -> None:
         if self._ring.hops:
             self._at = (self._at + step) % len(self._ring.hops)
-            self._draw()
+            self.redraw()
 
     def action_pause(self) -> None:
         self._is_paused = not self._is_paused
@@ -150,7 +140,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
     def action_window(self) -> None:
         self._window = (self._window + 1) % len(WINDOWS_S)
-        self._draw()
+        self.redraw()
 
     def action_test(self) -> None:
         hop = self.hop

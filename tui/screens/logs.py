@@ -11,14 +11,14 @@ from textual.widgets import Input, Static
 
 from tui.control.keymap import LOGS_SCREEN
 from tui.control.messages import Copied, Noted
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words
 from tui.state.state import UiState
 from tui.widgets.log_view import LogView
 
 
-class LogsScreen(SizedScreen):
+class LogsScreen(NodeScreen):
     """All log lines, with a filter."""
 
     TITLE = "Logs"
@@ -28,10 +28,9 @@ class LogsScreen(SizedScreen):
 
     HELP = """Log lines of all connected Macs, in this Mac's time. / filters by text, m by Mac, l by level."""
 
-    def __init__(self, state: UiState, file: Path) -> None:
-        super().__init__()
-        self._state = state
-        self._file = file
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._file = sources.client.home.log
         self._filter = Input(id="filter", placeholder="text", compact=True)
         self.log_view = LogView(id="log-lines")
         self.log_view.remove_class("pane")
@@ -42,23 +41,24 @@ class LogsScreen(SizedScreen):
             yield Horizontal(Static("/", markup=False), self._filter, id="filter-line")
             yield self.log_view
 
-    def laid_out(self) -> None:
-        self.show(self._state)
-        self._describe()
-
     def show(self, state: UiState) -> None:
+        """Show new lines, which describe themselves."""
         self._state = state
         self.log_view.show(state)
 
-    def on_log_view_described(self) -> None:
-        self._describe()
+    def laid_out(self) -> None:
+        self.show(self._state)
+        self.redraw()
 
-    def _describe(self) -> None:
+    def on_log_view_described(self) -> None:
+        self.redraw()
+
+    def _draw(self, width: int) -> None:
         view = self.log_view
         self._box.border_title = Content(filter_words(view.chosen, view.count))
-        self._box.border_subtitle = Content(_ending(_below_home(self._file), self._title.size.width - 8))
+        self._box.border_subtitle = Content(_ending(_below_home(self._file), width - 8))
         follow = Content.assemble(" follow ", ("● on", GOOD) if view.auto_scroll else ("○ off", WARN))
-        space = max(1, self._title.size.width - 6 - follow.cell_length)
+        space = max(1, width - 6 - follow.cell_length)
         self._title.draw(Content.assemble((" Logs", "bold"), (" " * space, DIM), follow))
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
@@ -13,8 +11,7 @@ from textual.widgets import Input, OptionList, Static
 from core.requests.plans import LoadRequest, ModelChoice
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
-from tui.screens.base import SizedScreen
-from tui.screens.dialogs import ChoiceScreen
+from tui.screens.base import NodeScreen, Sources
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
 from tui.state.disks import comes_here, copies_of, with_coming
@@ -35,16 +32,12 @@ from tui.widgets.fit_preview import FitPreview
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-    from tui.control.model_catalog import ModelCatalog
-
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire", "balance")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
 _LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_OF_A_MODEL)
 
 
-class ModelsScreen(SizedScreen):
+class ModelsScreen(NodeScreen):
     """A list of models and a preview of the selected one."""
 
     TITLE = "Choose a model"
@@ -55,13 +48,13 @@ class ModelsScreen(SizedScreen):
 
     HELP = """Choose what to load over the paired Macs."""
 
-    def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
-        super().__init__()
-        self._client, self._catalog, self._state = client, catalog, state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._sources, self._catalog = sources, sources.catalog
         self._order = 0
         self._fitting = False
         self._loads_here = False
-        self._dialogs = TransferDialogs(self, client, catalog)
+        self._dialogs = TransferDialogs(self, sources)
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
@@ -82,26 +75,25 @@ class ModelsScreen(SizedScreen):
         self._catalog.wants_known = False
 
     def laid_out(self) -> None:
-        self.show(self._state)
-        self._arrange()
-
-    def show_choices(self) -> None:
-        self._arrange()
+        super().laid_out()
+        self.show_choices()
 
     def show(self, state: UiState) -> None:
         """Draw progress. When a load that was started here is done, go back to the chat."""
-        before, self._state = self._state.snapshot, state
-        now = state.snapshot
-        self._title.draw(title_content(state, self._title.size.width))
+        before, now = self._state.snapshot, state.snapshot
+        super().show(state)
         if before.transfers != now.transfers or before.peers != now.peers:
-            self._arrange()
-        self.preview.show(state)
+            self.show_choices()
         if self._loads_here and now.plan_status == "ready" and self.is_current:
             self.dismiss()
         elif now.plan_status == "broken" and before.plan_status != "broken":
             self._loads_here = False
 
-    def _arrange(self) -> None:
+    def _draw(self, width: int) -> None:
+        self._title.draw(title_content(self._state, width))
+        self.preview.show(self._state)
+
+    def show_choices(self) -> None:
         now, known = self._state.snapshot, self._catalog.choices
         is_of_hub = known is not None and (self._catalog.wants_known or not known)
         choices = with_coming((self._catalog.known if is_of_hub else known) or (), now)
@@ -143,7 +135,7 @@ class ModelsScreen(SizedScreen):
             self.post_message(ModelChosen(self._catalog.options(choice)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._arrange()
+        self.show_choices()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.list.focus()
@@ -185,16 +177,16 @@ class ModelsScreen(SizedScreen):
 
     def action_sort(self) -> None:
         self._order = (self._order + 1) % len(ORDERS)
-        self._arrange()
+        self.show_choices()
 
     def action_known(self) -> None:
         self._catalog.wants_known = not self._catalog.wants_known
         self.post_message(ModelsWanted())
-        self._arrange()
+        self.show_choices()
 
     def action_fitting(self) -> None:
         self._fitting = not self._fitting
-        self._arrange()
+        self.show_choices()
 
     async def action_topology(self) -> None:
         if (choice := self._plannable) and choice.loaded:
@@ -230,14 +222,14 @@ class ModelsScreen(SizedScreen):
         others = [c for c in contexts(choice) if c != now]
         body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
         answers = (f"{context_length(now)} (current)", *(context_length(c) for c in others))
-        screen = ChoiceScreen(f"Context length of {choice.name}", Content(body), answers)
-        self.ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
+        title, replaced = f"Context length of {choice.name}", msgspec.structs.replace
+        self.ask(title, body, answers, lambda n: self._set_options(replaced(request, context=others[n - 1])))
 
     def action_edit_split(self) -> None:
         if choice := self._plannable:
             request = self._catalog.options(choice)
             request = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
-            self.app.push_screen(SplitScreen(self._client, self._state, request))
+            self.app.push_screen(SplitScreen(self._sources, request))
 
     def action_download(self) -> None:
         self._dialogs.bring(self.list.pointed, self._state.snapshot)

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -25,14 +24,12 @@ from tui.control.actions import keys_of
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PAIRING
+from tui.screens.base import Sources
 from tui.state.format import fit
 from tui.state.state import UiState, cleaned, strangers
 from tui.widgets.cursor_list import CursorList
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, instruction_content, stranger_content
 from tui.widgets.text_view import TextView
-
-if TYPE_CHECKING:
-    from tui.client import NodeClient
 
 
 class PairingInput(Input):
@@ -57,20 +54,11 @@ that the other one shows.
 If the digits differ, someone may be between the two Macs: stop. Nothing is saved until the right digits were typed on \
 both. If the Macs don't find each other, type the address that the other one shows."""
 
-    def __init__(
-        self,
-        client: NodeClient,
-        state: UiState,
-        chosen: Peer | None = None,
-        *,
-        offer: PairingOffer | None = None,
-    ) -> None:
+    def __init__(self, sources: Sources, chosen: Peer | None = None, *, offer: PairingOffer | None = None) -> None:
         super().__init__()
-        self._offer = offer
+        self._client, self._state = sources.client, sources.state
+        self._chosen, self._offer = chosen, offer
         self._whole_key = False
-        self._client = client
-        self._state = state
-        self._chosen = chosen
         self._step: PairingChanged | None = None
         self._earlier: PairingChanged | None = None
         self._problem: Problem | None = None

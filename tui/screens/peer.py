@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.actions import parse
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -13,17 +11,14 @@ from core.events import Peer
 from core.requests.trust import TrustedMac
 from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, cleaned
 from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
 
-
-class PeerScreen(SizedScreen):
+class PeerScreen(NodeScreen):
     """All about one Mac. The roster is fetched once, and again when the Mac's level changes."""
 
     TITLE = "Mac details"
@@ -36,36 +31,30 @@ Addresses are tried in the order shown here.
 
 "sees" says what that Mac can read of a conversation with the loaded model."""
 
-    def __init__(self, client: NodeClient, state: UiState, device_id: str) -> None:
-        super().__init__()
-        self._client = client
-        self._state = state
+    def __init__(self, sources: Sources, device_id: str) -> None:
+        super().__init__(sources)
         self._device_id = device_id
         self._trusted: TrustedMac | None = None
         self._text = TextView()
-        self._box = VerticalScroll(self._text, id="facts", classes="pane")
+        self._box = titled(VerticalScroll(self._text, id="facts"), "Details")
 
     def parts(self) -> ComposeResult:
         yield self._box
 
     def on_mount(self) -> None:
-        self._box.border_title = Content("Details")
         self._ask_roster()
 
-    def laid_out(self) -> None:
-        self.show(self._state)
-
     def show(self, state: UiState) -> None:
-        before, self._state = self._peer, state
-        peer = self._peer
-        if peer is not None and before is not None and peer.trust != before.trust:
+        before = self._peer
+        super().show(state)
+        if self._peer is not None and before is not None and self._peer.trust != before.trust:
             self._ask_roster()
-        width = self._box.scrollable_content_region.width
-        if not self.is_mounted or width <= 0:
-            return
-        self._title.draw(peer_title(peer, self._title.size.width))
+
+    def _draw(self, width: int) -> None:
+        self._title.draw(peer_title(self._peer, width))
+        inside = self._box.scrollable_content_region.width
         gone = Content("This Mac is no longer on the network.")
-        self._text.draw(peer_content(state, peer, self._trusted, width) if peer else gone)
+        self._text.draw(peer_content(self._state, self._peer, self._trusted, inside) if self._peer else gone)
 
     @property
     def _peer(self) -> Peer | None:
@@ -77,7 +66,7 @@ Addresses are tried in the order shown here.
     async def _fetch(self) -> None:
         if view := cleaned(await self.answer_of(self._client.trust())):
             self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
-            self.show(self._state)
+            self.redraw()
 
     def why_not(self, run: str) -> str:
         _, name, words = parse(run)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -13,16 +11,15 @@ from textual.widgets.option_list import Option
 from core.requests.conversations import ChatOptions
 from tui.control.keymap import SAMPLING
 from tui.control.messages import Noted
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources
 from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
-from tui.state.state import UiState
 from tui.widgets.cursor_list import CURSOR, CursorList
 from tui.widgets.text_view import TextView
 
 
-class SamplingScreen(SizedScreen):
+class SamplingScreen(NodeScreen):
     """Presets, and a line for every setting; nothing changes until Enter."""
 
     TITLE = "Chat settings"
@@ -34,11 +31,11 @@ class SamplingScreen(SizedScreen):
 A preset fills in the first lines. Settings that differ from the defaults are shown in the chat's title and saved with \
 the conversation."""
 
-    def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None], at: str = "temperature") -> None:
-        super().__init__()
-        self._options, self._use, self._at = options, use, at
+    def __init__(self, sources: Sources, at: str = "temperature") -> None:
+        super().__init__(sources)
+        self._options, self._use, self._at = sources.state.chat.options, sources.chat.ask_with, at
         self._presets = CursorList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
-        texts = texts_of(options)
+        texts = texts_of(self._options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
         self._labels = {f.name: Static(f"  {f.option.label}", classes="label", markup=False) for f in FIELDS}
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}
@@ -64,11 +61,8 @@ the conversation."""
             mark = CURSOR if self.focused is self._inputs[field.name] else " "
             self._labels[field.name].update(f"{mark} {field.option.label}")
 
-    def show(self, state: UiState) -> None:
-        """Ignore the state: events change nothing here."""
-
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._draw()
+        self.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -94,12 +88,10 @@ the conversation."""
     def _typed(self) -> tuple[ChatOptions, dict[str, str]]:
         return options_of({name: line.value for name, line in self._inputs.items()}, self._options)
 
-    def _draw(self) -> None:
-        if self._title.size.width <= 0:
-            return
+    def _draw(self, width: int) -> None:
         options, wrong = self._typed()
         words = "✗ fix the marked line" if wrong else " · ".join(option_words(options)) or "defaults"
-        self._title.draw(title_content(words, self._title.size.width))
+        self._title.draw(title_content(words, width))
         for field in FIELDS:
             why = wrong.get(field.name)
             line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.option.hint, DIM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from textual.app import ComposeResult
@@ -20,14 +20,13 @@ from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.base import SizedScreen
-from tui.screens.dialogs import ChoiceScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.state import boundaries
-from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
+from tui.state.boundaries import Boundaries, cuts_of, divided_as, options_of, spans
 from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
-from tui.state.load_options import as_preview
+from tui.state.load_options import as_preview, in_topology
 from tui.state.split_effects import Effect, effect, split_of
-from tui.state.state import UiState, cleaned, of_used
+from tui.state.state import cleaned, of_used
 from tui.widgets.split_text import (
     Loaded,
     applying_content,
@@ -39,9 +38,6 @@ from tui.widgets.split_text import (
     title_content,
 )
 from tui.widgets.text_view import TextView
-
-if TYPE_CHECKING:
-    from tui.client import NodeClient
 
 # delay after the last key before the node plans
 REST_S: Final = 0.1
@@ -57,8 +53,11 @@ _EQUAL_PARTS = Problem(
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
-class SplitScreen(SizedScreen):
-    """The boundaries and their effect. Starts with the loaded split if it fits `request`, else the balanced one."""
+class SplitScreen(NodeScreen):
+    """The boundaries and their effect. Starts with the loaded split if it fits `request`, else the balanced one.
+
+    `request` is the loaded model's unless it is given.
+    """
 
     TITLE = "Edit split"
     CSS_PATH = "split.tcss"
@@ -70,31 +69,25 @@ effect on memory and speed is shown at once and confirmed a moment later. Nothin
 For one user, a token takes the sum of every Mac's compute and every hop. Moving a layer to a faster Mac helps; adding \
 Macs doesn't."""
 
-    def __init__(self, client: NodeClient, state: UiState, request: LoadRequest | None) -> None:
-        super().__init__()
-        self._client, self._state, self._request = client, state, request
+    def __init__(self, sources: Sources, request: LoadRequest | None = None) -> None:
+        super().__init__(sources)
+        self._request = request or _what_is_loaded(sources)
         self._plan: Plan | None = None  # the Macs in order
         self._balanced: Plan | None = None
         self._now: Boundaries | None = None
         self._known: PlanPreview | None = None
         self._problem: Problem | None = None
         self._was: float | None = None
-        self._bar = TextView(id="boundaries", classes="pane")
+        self._bar = titled(TextView(id="boundaries"), "Boundaries")
         self._effect = TextView()
-        self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
+        self._box = titled(VerticalScroll(self._effect, id="effect", can_focus=False), "Effect")
 
     def parts(self) -> ComposeResult:
         yield Vertical(self._bar, self._box, id="parts")
 
     def on_mount(self) -> None:
-        self._bar.border_title = Content("Boundaries")
-        self._box.border_title = Content("Effect")
         if self._request:
             self._ask(self._begin)
-
-    def show(self, state: UiState) -> None:
-        self._state = state
-        self._draw()
 
     def on_click(self, event: Click) -> None:
         if event.widget is self._bar and self._now:
@@ -112,7 +105,7 @@ Macs doesn't."""
         if balanced is not None and is_of_ranks(balanced):
             balanced, self._problem = None, _EQUAL_PARTS
         if preview is None or balanced is None:
-            self._draw()
+            self.redraw()
             return
         loaded = self._as_loaded(balanced)
         begun = loaded or balanced
@@ -122,7 +115,7 @@ Macs doesn't."""
             await self._confirm(self._now.cuts)
         means = self._means
         self._was = means.tokens_per_s if means else None
-        self._draw()
+        self.redraw()
 
     def _as_loaded(self, balanced: Plan) -> Plan | None:
         """The loaded plan with current budgets, if it differs from `balanced` only in who owns which layers."""
@@ -138,7 +131,7 @@ Macs doesn't."""
     async def _confirm_at_rest(self, cuts: tuple[int, ...]) -> None:
         await asyncio.sleep(REST_S)
         await self._confirm(cuts)
-        self._draw()
+        self.redraw()
 
     async def _confirm(self, cuts: tuple[int, ...]) -> None:
         assert self._plan
@@ -180,12 +173,9 @@ Macs doesn't."""
         if self._now.cuts != before.cuts:
             self._problem = None
             self._ask(partial(self._confirm_at_rest, self._now.cuts))
-        self._draw()
+        self.redraw()
 
-    def _draw(self) -> None:
-        width = self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
         plan, now = self._plan, self._now
         if plan is None or now is None:
             above = Content(_NOTHING if self._request is None else "" if self._problem else _ASKING)
@@ -241,9 +231,8 @@ Macs doesn't."""
             short = min(means.shares, key=lambda share: share.free_bytes)
             self.post_message(Noted(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more."))
         elif loaded.model:
-            what = applying_words(plan, now.cuts, loaded)
-            screen = ChoiceScreen("Apply this split?", Content(f"This {what}."), ("Cancel", "Apply"))
-            self.ask(screen, lambda _: self._apply(plan, now.cuts))
+            effect = f"This {applying_words(plan, now.cuts, loaded)}."
+            self.ask("Apply this split?", effect, ("Cancel", "Apply"), lambda _: self._apply(plan, now.cuts))
         else:
             self._apply(plan, now.cuts)
 
@@ -251,6 +240,14 @@ Macs doesn't."""
         assert self._request
         self.app.post_message(ModelChosen(msgspec.structs.replace(self._request, layers=spans(plan, cuts))))
         self.dismiss()
+
+
+def _what_is_loaded(sources: Sources) -> LoadRequest | None:
+    now = sources.state.snapshot
+    if now.plan is None:
+        return None
+    request = in_topology(options_of(now.plan, now.peers), now.plan.topology)
+    return msgspec.structs.replace(request, model=sources.catalog.name_of(request.model))
 
 
 def _macs(plan: Plan) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from textual.app import ComposeResult
@@ -12,7 +12,7 @@ from textual.content import Content
 from core.requests.trace import MOST_TRACED_S, TraceRequest, TraceResult
 from tui.control.keymap import TIMELINE
 from tui.control.messages import Noted
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM
 from tui.state.state import UiState, cleaned
 from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
@@ -26,13 +26,10 @@ from tui.widgets.timeline_text import (
     why_empty,
 )
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-
 TRACED_S: Final = 0.5
 
 
-class TimelineScreen(SizedScreen):
+class TimelineScreen(NodeScreen):
     """Bars, and the phases of one step. ← and → go through the steps, ↑ and ↓ through stages and lanes."""
 
     TITLE = "Timeline"
@@ -51,10 +48,8 @@ first or last one, all are shown again.
 
 The picture stands still; r traces again."""
 
-    def __init__(self, client: NodeClient, state: UiState) -> None:
-        super().__init__()
-        self._client = client
-        self._state = state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
         self._traced: TraceResult | None = None
         self._steps = steps_in(TraceResult(model="", seconds=0, stages=()))
         self._at = 0
@@ -72,17 +67,14 @@ The picture stands still; r traces again."""
         self._state = state
         if self._traced is None and not self._has_failed and self._is_answering:
             self._trace()
-        self._draw()
+        self.redraw()
 
     @property
     def _is_answering(self) -> bool:
         now = self._state.snapshot
         return self._state.attached and now.plan_status == "ready" and bool(now.batch.running)
 
-    def _draw(self) -> None:
-        width = self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
         traced, steps, at, alone = self._traced, self._steps, self._at, self._shown_alone
         self._below.border_title = Content(phases_title(traced, alone))
         self._title.draw(title_content(traced, steps, at, width))
@@ -122,12 +114,12 @@ The picture stands still; r traces again."""
             stages = tuple(msgspec.structs.replace(stage, mac=cleaned(stage.mac)) for stage in traced.stages)
             self._traced = msgspec.structs.replace(traced, model=cleaned(traced.model), stages=stages)
             self._steps, self._at = steps, len(steps.numbers) - 1
-        self._draw()
+        self.redraw()
 
     def action_again(self) -> None:
         if self._is_answering:
             self._trace()
-            self._draw()
+            self.redraw()
         else:
             self.post_message(Noted("No answer is running. Ask something first."))
 
@@ -136,11 +128,11 @@ The picture stands still; r traces again."""
             self.post_message(Noted("Nothing has been traced yet."))
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
-        self._draw()
+        self.redraw()
 
     def action_row(self, by: int) -> None:
         self._alone = next_name(self._tracks, self._shown_alone, by)
-        self._draw()
+        self.redraw()
 
     def action_scroll_phases(self, lines: int) -> None:
         self._below.scroll_relative(y=lines, animate=False)

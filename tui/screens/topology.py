@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
@@ -15,8 +13,7 @@ from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.base import SizedScreen
-from tui.screens.dialogs import ChoiceScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.load_options import as_preview, in_topology
@@ -24,10 +21,6 @@ from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.text_view import TextView
 from tui.widgets.topology_list import TOPOLOGIES, TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
-
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-    from tui.control.model_catalog import ModelCatalog
 
 _NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
 _ASKING = "Loading the list of models. Esc leaves."
@@ -38,7 +31,7 @@ _MARKS: dict[PlanStatus, Mark] = {
 }
 
 
-class TopologyScreen(SizedScreen):
+class TopologyScreen(NodeScreen):
     """The topologies, planned one by one, and details of the selected one. Nothing is loaded until Enter."""
 
     TITLE = "Topology"
@@ -48,13 +41,13 @@ class TopologyScreen(SizedScreen):
 
     HELP = """Which Macs can read the conversation."""
 
-    def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
-        super().__init__()
-        self._client, self._catalog, self._state = client, catalog, state
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self._catalog = sources.catalog
         self._previews: dict[Topology, PlanPreview] = {}
         self._asked_for: tuple[object, ...] = ()
         self.list = TopologyList()
-        self._box = Vertical(self.list, id="topologies-box", classes="pane")
+        self._box = titled(Vertical(self.list, id="topologies-box"), "Topologies")
         self._about = TextView()
         self._details = VerticalScroll(self._about, id="topology", classes="pane")
 
@@ -62,7 +55,6 @@ class TopologyScreen(SizedScreen):
         yield Container(self._box, self._details, id="parts")
 
     def on_mount(self) -> None:
-        self._box.border_title = Content("Topologies")
         chosen = self._state.snapshot.plan or self._request
         self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
@@ -70,11 +62,11 @@ class TopologyScreen(SizedScreen):
     def show(self, state: UiState) -> None:
         self._state = state
         self._look()
-        self._draw()
+        self.redraw()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         self._details.scroll_home(animate=False)
-        self._draw()
+        self.redraw()
         self.refresh_bindings()  # some can't be loaded
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -85,9 +77,8 @@ class TopologyScreen(SizedScreen):
         elif request is None or preview is None or preview.plan is None:
             return
         elif now.plan:
-            body = Content(loading_words(preview.plan, now.answers))
-            screen = ChoiceScreen(f"Reload as {topology}?", body, ("Cancel", "Reload"))
-            self.ask(screen, lambda _: self._load(request, topology))
+            effect, answers = loading_words(preview.plan, now.answers), ("Cancel", "Reload")
+            self.ask(f"Reload as {topology}?", effect, answers, lambda _: self._load(request, topology))
         else:
             self._load(request, topology)
 
@@ -118,7 +109,7 @@ class TopologyScreen(SizedScreen):
     async def _ask(self, request: LoadRequest) -> None:
         for topology in TOPOLOGIES:
             self._previews[topology] = await self._preview(request, topology)
-            self._draw()
+            self.redraw()
 
     async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
         named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
@@ -131,11 +122,8 @@ class TopologyScreen(SizedScreen):
         self.app.post_message(ModelChosen(in_topology(request, topology)))
         self.dismiss()
 
-    def _draw(self) -> None:
-        width, request = self._title.size.width, self._request
-        if width <= 0:
-            return
-        asked = len(self._previews)
+    def _draw(self, width: int) -> None:
+        request, asked = self._request, len(self._previews)
         self._title.draw(title_content(request.model if request else "", asked, len(TOPOLOGIES), width))
         self.list.show(self._previews, self._now)
         self._details.border_title = Content(self.list.pointed if request else "")

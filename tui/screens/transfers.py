@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from core.events import Snapshot
 from core.requests.disks import CopyRequest, TransferOrder
 from core.requests.plans import HubOffer, ModelChoice
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources
 from tui.screens.dialogs import AskScreen, ChoiceScreen
-from tui.state.disks import Copies, comes_here, copies_of, limit_of, megabytes, running_words
+from tui.state.disks import comes_here, copies_of, limit_of, megabytes, running_words
 from tui.state.format import gigabytes_short
 from tui.state.load_options import download_of
-
-if TYPE_CHECKING:
-    from core.events import Snapshot
-    from tui.client import NodeClient
-    from tui.control.model_catalog import ModelCatalog
 
 
 class TransferDialogs:
     """Dialogs over `screen`, which runs what they decide."""
 
-    def __init__(self, screen: SizedScreen, client: NodeClient, catalog: ModelCatalog) -> None:
-        self._screen, self._client, self._catalog = screen, client, catalog
+    def __init__(self, screen: NodeScreen, sources: Sources) -> None:
+        self._screen, self._client, self._catalog = screen, sources.client, sources.catalog
 
     def bring(self, choice: ModelChoice | None, now: Snapshot) -> None:
         """Copy the model to Macs that lack it, or download it or another one."""
@@ -37,8 +32,14 @@ class TransferDialogs:
         body = f"{choice.name} is {gigabytes_short(choice.total_bytes)} GB. It is copied over encrypted links."
         another = () if comes_here(now) else ("Download another model…",)
         answers = ("Cancel", f"Copy to {copies.names}", *another)
-        screen = ChoiceScreen("Copy or download", Content(body), answers)
-        self._screen.ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
+
+        def answered(number: int) -> None:
+            if number == 1:
+                self._screen.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
+            else:
+                self._download_named("")
+
+        self._screen.ask("Copy or download", body, answers, answered)
 
     def pause(self, now: Snapshot) -> None:
         is_paused = all(each.state == "paused" for each in now.transfers)
@@ -47,18 +48,14 @@ class TransferDialogs:
     def limit(self, now: Snapshot) -> None:
         words = "Megabytes per second to each Mac (0: no limit):"
         limit = max((each.limit_bytes_per_s for each in now.transfers), default=0)
-
-        def typed(text: str | None) -> None:
-            if text:
-                self._order(TransferOrder(what="limit", bytes_per_s=limit_of(text)))
-
-        value = megabytes(limit) if limit else ""
-        self._screen.app.push_screen(AskScreen("Limit the transfer rate", words, value, check=limit_of), typed)
+        self._screen.ask_line(
+            AskScreen("Limit the transfer rate", words, megabytes(limit) if limit else "", check=limit_of),
+            lambda text: self._order(TransferOrder(what="limit", bytes_per_s=limit_of(text))),
+        )
 
     def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
         """Ask whether to stop transfers; `no` keeps them, and then calls `then`."""
         body = Content("What has arrived stays on disk; the next try continues from there.")
-        screen = ChoiceScreen(f"Stop {running_words(now)}?", body, (no, "Stop"))
 
         def answered(number: int | None) -> None:
             if number:
@@ -66,7 +63,7 @@ class TransferDialogs:
             elif then:
                 then()
 
-        self._screen.app.push_screen(screen, answered)
+        self._screen.app.push_screen(ChoiceScreen(f"Stop {running_words(now)}?", body, (no, "Stop")), answered)
 
     def _download_offered(self, choice: ModelChoice, offer: HubOffer) -> None:
         where = f"{gigabytes_short(choice.total_bytes)} GB on the hub. Licence: {offer.licence or 'unknown'}."
@@ -85,22 +82,18 @@ class TransferDialogs:
             else:
                 self._screen.do(self._client.download(begin if number == 1 else whole))
 
-        self._screen.ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
+        self._screen.ask(f"Download {choice.name}", where + fits, answers, answered)
 
     def _download_named(self, name: str) -> None:
         words = "Repository on the hub (owner/name), for example mlx-community/Qwen3-4B-4bit:"
         names = [choice.name for choice in self._catalog.choices or ()]
         kept = self._catalog.typed if self._catalog.typed not in names else ""
 
-        def typed(repo: str | None) -> None:
-            if repo:
-                self._catalog.typed = repo  # the next try starts with it if this one fails
-                self._screen.do(self._client.download(download_of(repo)))
+        def typed(repo: str) -> None:
+            self._catalog.typed = repo  # the next try starts with it if this one fails
+            self._screen.do(self._client.download(download_of(repo)))
 
-        self._screen.app.push_screen(AskScreen("Download a model", words, name or kept, check=download_of), typed)
-
-    def _copy(self, choice: ModelChoice, copies: Copies) -> None:
-        self._screen.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
+        self._screen.ask_line(AskScreen("Download a model", words, name or kept, check=download_of), typed)
 
     def _order(self, order: TransferOrder) -> None:
         self._screen.do(self._client.change_transfers(order))

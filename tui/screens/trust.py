@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
@@ -15,22 +14,19 @@ from core.trust.name_matching import pick
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TRUST
 from tui.control.messages import Failed
-from tui.screens.base import SizedScreen
+from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
-from tui.state.state import UiState, cleaned
+from tui.state.state import cleaned
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-
 LOOK_S = 1.0
 _WORDS_ARE_KEPT = ("Keep showing them", "I have written them down")
 
 
-class TrustScreen(SizedScreen):
+class TrustScreen(NodeScreen):
     """The cluster, its Macs, and details of the selected one."""
 
     TITLE = "Trust"
@@ -41,15 +37,13 @@ class TrustScreen(SizedScreen):
 
     HELP = """How far each Mac is trusted, and why."""
 
-    def __init__(self, client: NodeClient, state: UiState, device_id: str = "") -> None:
-        super().__init__()
-        self._client = client
-        self._state = state
+    def __init__(self, sources: Sources, device_id: str = "") -> None:
+        super().__init__(sources)
         self._view: TrustView | None = None
         self._whole_key = False
-        self._cluster = TextView(id="cluster", classes="pane")
+        self._cluster = titled(TextView(id="cluster"), "This cluster")
         self._head = TextView(id="head")
-        self._box = Vertical(id="macs-box", classes="pane")
+        self._box = titled(Vertical(id="macs-box"), "Macs")
         self.list = MacList(device_id)
         self._about = TextView()
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
@@ -62,17 +56,12 @@ class TrustScreen(SizedScreen):
             yield self._mac
 
     def on_mount(self) -> None:
-        self._cluster.border_title = Content("This cluster")
-        self._box.border_title = Content("Macs")
         self._look()
         self.set_interval(LOOK_S, self._look)
 
-    def show(self, state: UiState) -> None:
-        self._state = state
-
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         self._whole_key = False
-        self._draw()
+        self.redraw()
 
     def _look(self) -> None:
         if self._state.attached:
@@ -87,12 +76,10 @@ class TrustScreen(SizedScreen):
 
     def _take(self, view: TrustView) -> None:
         self._view = cleaned(view)
-        self._draw()
+        self.redraw()
 
-    def _draw(self) -> None:
-        view, width = self._view, self._title.size.width
-        if width <= 0:
-            return
+    def _draw(self, width: int) -> None:
+        view = self._view
         self._title.draw(title_content(view, width))
         self._cluster.draw(cluster_content(view, self._state.snapshot.plan) if view else Content(""))
         if view is None:
@@ -107,7 +94,7 @@ class TrustScreen(SizedScreen):
 
     def action_fingerprint(self) -> None:
         self._whole_key = not self._whole_key
-        self._draw()
+        self.redraw()
 
     def action_revoke(self) -> None:
         self._change("revoke", lambda mac: self._client.revoke(_target(mac)))
@@ -126,23 +113,22 @@ class TrustScreen(SizedScreen):
 
     def action_rename(self) -> None:
         if mac := self._allowed("rename"):
-            self._ask(
-                AskScreen(
-                    f"Rename {mac.name}", "Its new name on every Mac of the cluster:", mac.name, check=checked_name
-                ),
+            words = "Its new name on every Mac of the cluster:"
+            self.ask_line(
+                AskScreen(f"Rename {mac.name}", words, mac.name, check=checked_name),
                 lambda name: self._begin(self._client.rename(Rename(mac=mac.device_id, name=name))),
             )
 
     def action_recover(self) -> None:
         if self._allowed("recover"):
             words = "Type the 24 recovery words in order, separated by spaces:"
-            self._ask(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
+            self.ask_line(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
 
     def _ask_lost(self, phrase: str) -> None:
         words = "Which Macs are lost for good? They are revoked. Names or ids, separated by commas; empty for none."
         view = self._view
         assert view
-        self._ask(
+        self.ask_line(
             AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: _checked_lost(lost, view)),
             lambda lost: self._begin(
                 self._client.recover(RecoveryPhrase(words=phrase, lost=_checked_lost(lost, view)))
@@ -160,8 +146,8 @@ class TrustScreen(SizedScreen):
             body = "\n".join((reported, *notes))
             others = (f"{side[:8]}: the other roster" for side in keep[1:])
             answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
-            screen = ChoiceScreen("Which roster is right?", Content(body), answers)
-            self.ask(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
+            title, resolve = "Which roster is right?", self._client.resolve_fork
+            self.ask(title, body, answers, lambda n: self._begin(resolve(ForkChoice(keep=keep[n - 1]))))
 
     def why_not(self, run: str) -> str:
         action = next((action for action in TRUST_ACTIONS if action == run), None)
@@ -173,11 +159,7 @@ class TrustScreen(SizedScreen):
     def _change(self, action: TrustAction, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
         if (view := self._view) and (mac := self._allowed(action)):
             asked = question(view, mac, action)
-            screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
-            self.ask(screen, lambda _: self._begin(call(mac)))
-
-    def _ask(self, screen: AskScreen, then: Callable[[str], None]) -> None:
-        self.app.push_screen(screen, lambda line: then(line) if line is not None else None)
+            self.ask(asked.title, asked.effect, (asked.no, asked.yes), lambda _: self._begin(call(mac)))
 
     def _begin(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
         self.do(self._finish(call))

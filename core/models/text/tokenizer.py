@@ -9,6 +9,7 @@ import codecs
 import copy
 import inspect
 import json
+import re
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import mlx_lm.utils as mlx_utils
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
+from transformers.utils.chat_template_utils import encode_marked_chat
 
 from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import MAX_SOURCE, Constraint, Grammar
@@ -30,6 +32,7 @@ from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
+from core.models.text.control_tokens import pattern_of, with_marks
 from core.models.text.generation_config import recommended
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
@@ -257,22 +260,31 @@ class Tokens:
         return list(self._wrapper.encode(text, add_special_tokens=special))
 
     def _encode_chat(self, messages: Sequence[Message], tools: Sequence[Tool], options: TemplateOptions) -> list[int]:
+        gives_ids = self._has_own_renderer and self._wrapper._chat_template is None
+        if not gives_ids:
+            messages, tools = with_marks(messages, tools, self._control_tokens)
         if any(message.tool_calls or message.role == "tool" for message in messages) and not self._knows_calls:
             messages = without_calls(messages, self._form)
         if tools and not self._knows_tools:
             messages, tools = with_tools(messages, tools, self._form), ()
         specs = [spec_of(tool) for tool in tools] or None
         if not self._has_own_renderer:
-            return list(self._wrapper.encode(self._render(messages, specs, options), add_special_tokens=False))
+            return list(encode_marked_chat(self._wrapper._tokenizer, self._render(messages, specs, options)))
         # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
         if own := options.keys() & _arguments():
             raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
         chosen = {**options, "tools": specs} if specs else options
         said = said_before(messages, parsed=False)
         try:
-            return list(self._wrapper.apply_chat_template(said, add_generation_prompt=True, **chosen))
+            prompt = self._wrapper.apply_chat_template(said, tokenize=gives_ids, add_generation_prompt=True, **chosen)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
+        return list(prompt) if gives_ids else encode_marked_chat(self._wrapper._tokenizer, prompt)
+
+    @cached_property
+    def _control_tokens(self) -> re.Pattern[str]:
+        template = self._wrapper._tokenizer.chat_template
+        return pattern_of(self._wrapper._tokenizer, template if isinstance(template, str) else "")
 
     @property
     def _has_own_renderer(self) -> bool:
