@@ -24,6 +24,7 @@ MOST_WINDOW: Final = 8
 LEAST_CHUNK: Final = 32
 WIRE_S: Final = 0.25
 FAST_WIRE_S: Final = 0.15
+SLOW_S: Final = 30.0
 MISSING: Final = 0.25
 MISSING_LESS: Final = 0.1
 
@@ -72,6 +73,17 @@ def chunk_behind(position: int, chunk: int) -> int:
     long that the watchdog of a GPU with a display would stop it.
     """
     return chunk if position <= FAR_BACK else min(chunk, max(LEAST_CHUNK, chunk * FAR_BACK // position))
+
+
+def chunk_in_time(chunk: int, most: int, token_s: float) -> int:
+    """The chunk size, halved while a chunk takes longer than `SLOW_S` at `token_s` seconds per token, as on a Mac that
+    swaps; doubled, up to `most`, when twice as much would take a quarter of that.
+    """
+    if 2 * chunk * token_s < SLOW_S / 4:
+        return min(2 * chunk, most)
+    while chunk > LEAST_CHUNK and chunk * token_s > SLOW_S:
+        chunk = max(chunk // 2, LEAST_CHUNK)
+    return chunk
 
 
 def planned_pace(chunk: int, window: int, stages: int) -> Pace:

@@ -134,6 +134,10 @@ class Head:
             self.reading.stop(request_id)
             self._report(untouched(request, "cancelled"))
 
+    def took(self, tokens: int, seconds: float) -> None:
+        """Note how long `tokens` tokens of a prompt took, for the size of the next chunks."""
+        self._telemetry.took(tokens, seconds)
+
     def turn(self, inbox: Inbox | None) -> None:
         self._turn(inbox)
         if phases := self._pipeline.stage.meter.phases:
@@ -208,6 +212,7 @@ class Head:
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
                 every, tokens = self._scores_prompt(work), mx.array(work.tokens)
+                self._telemetry.leaves(work)
                 self._pipeline.forward(work.handle, tokens, quiet=not every, every=every, request=request, work=work)
                 self._read_draft(work)
                 self._telemetry.watch(work)
@@ -253,6 +258,8 @@ class Head:
         else:
             if isinstance(work, Chunk) and answer.logits is not None and self._scores_prompt(work):
                 self._report_prompt_logprobs(work, answer.logits[0])
+            if isinstance(work, Chunk):
+                self._telemetry.is_back(work)
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
-from core.engine.pacing import RingFigures, planned_pace
+from core.engine.pacing import RingFigures, chunk_in_time, planned_pace
 from core.engine.ring_work import Chunk
 from core.engine.scheduler import Scheduler
 from core.events import Batch, Plan
@@ -28,7 +28,9 @@ class HeadTelemetry:
         self._pipeline, self._scheduler, self._report = pipeline, scheduler, report
         in_turn = stages_in_turn(plan)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
+        self._most_chunk = self._chunk_in_time = plan.chunk
         self._probing = 0  # size of the chunk that the figures follow
+        self._timed: tuple[Chunk, float] | None = None  # a chunk that is alone on the ring, and when it left
         self._figures = Throttle(TELEMETRY_EVERY_S)
         self._batch = Batch()  # as the node knows it
         self._batches = Throttle(TELEMETRY_EVERY_S)
@@ -41,6 +43,19 @@ class HeadTelemetry:
     def watch(self, chunk: Chunk) -> None:
         if self._pace and chunk.positions == (0,) and self._scheduler.running == 1 and self._ask():
             self._probing = len(chunk.tokens[0])
+
+    def leaves(self, chunk: Chunk) -> None:
+        if self._pipeline.is_at_rest:
+            self._timed = chunk, monotonic()
+
+    def is_back(self, chunk: Chunk) -> None:
+        if self._timed and self._timed[0] is chunk:
+            self.took(sum(map(len, chunk.tokens)), monotonic() - self._timed[1])
+
+    def took(self, tokens: int, seconds: float) -> None:
+        """`tokens` tokens of a prompt were computed in `seconds`."""
+        self._chunk_in_time = chunk_in_time(self._chunk_in_time, self._most_chunk, seconds / tokens)
+        self._set_pace()
 
     def take(self) -> bool:
         samples = self._pipeline.take_samples()
@@ -74,4 +89,8 @@ class HeadTelemetry:
             compute, wire = tuple(s.compute_s for s in samples), tuple(s.wire_s for s in samples)
             round_s = sum(compute) + sum(wire) + self._pipeline.trip_s
             self._pace = self._pace.after(RingFigures(tokens, round_s, compute, wire))
-            self._scheduler.chunk, self._scheduler.window = self._pace.chunk, self._pace.window
+            self._scheduler.window = self._pace.window
+            self._set_pace()
+
+    def _set_pace(self) -> None:
+        self._scheduler.chunk = min(self._pace.chunk if self._pace else self._most_chunk, self._chunk_in_time)

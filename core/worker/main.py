@@ -73,6 +73,7 @@ from core.worker.messages import (
     PrefillBroken,
     PrefillLinked,
     Prove,
+    Proving,
     SaveSession,
     SessionFailed,
     StopMirror,
@@ -392,11 +393,15 @@ class Worker:
         plan, pipeline = held.plan, held.engine.pipeline
         if not pipeline.is_linked or command.plan_gen != plan.plan_gen:
             return
-        whole_bytes = sum(stage.weight_bytes for stage in plan.stages)
+        head = held.engine.head
+
+        def goes_on(tokens: int, seconds: float) -> None:
+            self._report(Proving())
+            if tokens:
+                head.took(tokens, seconds)
+
         try:
-            self._report(
-                prove(command, plan, pipeline, weight_bytes=whole_bytes, idle=lambda: self._wait(0.0)),
-            )
+            self._report(prove(command, plan, pipeline, idle=lambda: self._wait(0.0), on=goes_on))
         except LinkError:
             pipeline.begin_anew()  # half a proof has no value
             raise

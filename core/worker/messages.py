@@ -190,6 +190,10 @@ class LinkBroken(PipeMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
+class Proving(PipeMessage, frozen=True, kw_only=True):
+    """The proof goes on: a part of its prompt is read, or the whole model runs."""
+
+
 class Proved(PipeMessage, frozen=True, kw_only=True):
     """The ring answered a prompt of `tokens` tokens in `seconds`."""
 
@@ -395,6 +399,7 @@ Report = (
     | Failed
     | Linked
     | LinkBroken
+    | Proving
     | Proved
     | Unproved
     | Departed

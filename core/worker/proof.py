@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
 import mlx.core as mx
@@ -22,6 +22,7 @@ from core.link.arrays import decode_arrays
 from core.models.files.sandbox import Job, run_child
 from core.models.slicing.ranks import BY_LAYERS
 from core.plan.topology import has_ranks
+from core.rates import Throttle
 from core.settings import MIB
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
@@ -29,7 +30,9 @@ from core.worker.reference_model import REFUSED, Task, Whole, chunks, difference
 from core.worker.ring_forward import RingForward
 
 PROMPT_TOKENS: Final = 24
+PART: Final = 8  # tokens that travel together: few, so that even a slow Mac shows that it goes on
 POSITIONS: Final = 4
+TELL_S: Final = 5.0
 START_S: Final = 30.0
 BYTES_PER_S: Final = 100e6
 POLL_S: Final = 0.05
@@ -43,18 +46,22 @@ HALF: Final = 1 / 32
 OF_ROUNDING: Final = 4
 MOST: Final = 1 / 4
 
+# called when a part of the prompt is read, with its tokens and seconds; with none for every other sign of progress
+GoesOn = Callable[[int, float], None]
+
 _FIX: Final = "Fetch the model again on every Mac, run the same version of macluster there, and load it again."
 
 
-def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, idle: Callable[[], None]) -> Proved:
-    """Run the fixed prompt through the ring, and if requested through the whole model, which has `weight_bytes`. `idle`
-    is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
-    StageFailed or ModelError when the model fails or differs from the whole model.
+def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, idle: Callable[[], None], on: GoesOn) -> Proved:
+    """Run the fixed prompt through the ring, and if requested through the whole model. While that runs, `idle` is
+    called, and may raise, which ends it. Raises LinkError when the ring breaks, StageFailed or ModelError when the
+    model fails or differs from the whole model.
     """
     started = perf_counter()
+    chunk = min(PART, plan.chunk)
     prompt = fixed_prompt(pipeline.stage.layers.vocab_size)
     model = RingModel(RingForward(pipeline))
-    logits = _through_the_ring(model, prompt, plan.chunk)
+    logits = _through_the_ring(model, prompt, chunk, on)
     model.compose()  # drops what the prompt left on the stages
     seconds = perf_counter() - started
     found = None
@@ -62,13 +69,20 @@ def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, id
         task = Task(
             directory=order.directory,
             tokens=prompt,
-            chunk=plan.chunk,
+            chunk=chunk,
             kv_bits=plan.kv_bits,
             room_bytes=_room(plan),
             ranks=len(plan.stages) if has_ranks(plan) else 1,
             told=[greedy(row) for row in mx.split(logits, POSITIONS)],
         )
-        whole = run_whole(task, weight_bytes, logits.nbytes, idle)
+        tell = Throttle(TELL_S)
+
+        def wait_on() -> None:
+            idle()
+            if tell.take(monotonic()):
+                on(0, 0.0)
+
+        whole = run_whole(task, sum(stage.weight_bytes for stage in plan.stages), logits.nbytes, wait_on)
         found = compare(logits, whole, fix=BY_LAYERS if has_ranks(plan) else _FIX)
     return Proved(plan_gen=order.plan_gen, seconds=seconds, tokens=len(prompt), difference=found)
 
@@ -85,17 +99,20 @@ def fixed_prompt(vocabulary: int) -> list[int]:
     return [104_729 * (position + 1) ** 2 % vocabulary for position in range(PROMPT_TOKENS)]
 
 
-def _through_the_ring(model: RingModel, prompt: list[int], chunk: int) -> mx.array:
+def _through_the_ring(model: RingModel, prompt: list[int], chunk: int, on: GoesOn) -> mx.array:
     """Logits [POSITIONS, vocabulary] in float32: after the prompt, and after each greedy step."""
     caches = model.make_cache()
     for part in chunks(prompt[:-1], chunk):
+        started = perf_counter()
         model(mx.array([part]), cache=caches)
+        on(len(part), perf_counter() - started)
     token, rows = prompt[-1], []
     for _ in range(POSITIONS):
         logits = model(mx.array([[token]]), cache=caches)[:, -1].astype(mx.float32)
         check_sane(logits)
         token = greedy(logits)
         rows.append(logits)
+        on(0, 0.0)
     return mx.concatenate(rows)
 
 

@@ -8,14 +8,13 @@ import msgspec
 
 from core.link.frames import HEADER, FrameType
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.disks.messages import HashesSent
 from core.node.peers.messages import LinkProbe
 from core.node.relay.messages import RelayReply, RelayRequest
 from tests.support.node_messages import FRAMES
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)
-_NO_JSON = (LinkProbe, HashesSent, RelayRequest, RelayReply)
+_NO_JSON = (LinkProbe, RelayRequest, RelayReply)
 _PIECES = (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"{}", b'"\\u001b]52;c;aGk=\\u0007"', b'"\\ud800"', b"[" * 200)
 
 

@@ -24,8 +24,8 @@ from core.node.base.journal import Journal
 from core.node.base.message_table import MessageTable
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.tasks import Tasks
-from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
-from core.node.disks.byte_links import RunRequest, read_run_request
+from core.node.disks.block_serving import MAX_PORTS, BlockReader
+from core.node.disks.byte_links import RUN_BYTES, FileList, HashesRequest, RunRequest, read_request
 from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
 from core.node.disks.messages import (
     BytesReady,
@@ -33,10 +33,6 @@ from core.node.disks.messages import (
     CopyChange,
     CopyProgress,
     FalseFile,
-    FilesRequest,
-    FilesSent,
-    HashesRequest,
-    HashesSent,
     Holds,
     HoldsRequest,
     PeerCopyRequest,
@@ -47,7 +43,7 @@ from core.node.disks.transfers import Transfers
 from core.node.peers.messages import LinkProbe, LogReply, LogRequest, PeerSpeedRequest, SpeedResultSent
 from core.node.peers.room import PeersRoom
 from core.requests.disks import CopyRequest
-from core.settings import Home
+from core.settings import MIB, Home
 from tests.support.contexts import context_of
 from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.node_messages import FOUND, from_frame
@@ -61,6 +57,7 @@ __all__ = ["pair"]  # fixtures
 
 OWN, OTHER, THIRD = (mac_id(n) for n in range(3))
 FLOOD = 500
+SYSTEM_BYTES = 64 * MIB  # more than a system holds of one connection
 
 
 class Deaf:
@@ -78,18 +75,29 @@ class Deaf:
 
 
 @pytest.mark.promise("P28")
-async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
-    await pair.copy()
-    link, print_of = Deaf(), pair.model.fingerprint
-    pair.sender.copying.serving._sender = link
-    asks = [HashesRequest(number=n, fingerprint=print_of, name="config.json", first=0) for n in range(FLOOD)]
-    flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
-    await until(lambda: bool(link.sent))
-    await asyncio.sleep(0.05)
-    assert [type(message) for message in link.sent] == [HashesSent] * MAX_ANSWERING
-    link.heard.set()
-    await flood
-    assert len(link.sent) == MAX_QUEUED + MAX_ANSWERING, "and is given not much more than an honest Mac asks for"
+async def test_who_asks_for_blocks_or_hashes_and_does_not_read_makes_a_mac_hold_few(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, room = 0, memoryview(bytes(RUN_BYTES))
+
+    def answer(*_: object) -> memoryview:
+        nonlocal answered
+        answered += 1
+        return room
+
+    monkeypatch.setattr(BlockReader, "answer", answer)
+    asked = BytesRequest(number=1000, fingerprint=pair.model.fingerprint)
+    await pair.sender.take("asker", asked)
+    ready = pair.sender.sent[-1]
+    assert isinstance(ready, BytesReady)
+    links = Links("asker", pair.numbers)
+    link = await asyncio.to_thread(links.dial, "sender", links.ways("sender"), ready.port or 0, asked)
+    with closing(link.receiver()):
+        for _ in range(FLOOD):
+            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(HashesRequest("config.json", 0, False))])
+        await until(lambda: answered > 0)
+        await asyncio.sleep(0.2)
+        assert answered * RUN_BYTES < SYSTEM_BYTES, "one answer, and what the system holds of those before it"
 
 
 @pytest.mark.promise("P28")
@@ -112,7 +120,7 @@ async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
 async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(pair: Pair) -> None:
     await pair.copy()
     asked, given = BytesRequest(number=1000, fingerprint=pair.model.fingerprint), pair.blocks_given
-    await pair.sender.copying.handle_message("asker", asked)
+    await pair.sender.take("asker", asked)
     ready = pair.sender.sent[-1]
     assert isinstance(ready, BytesReady)
     assert ready.port
@@ -135,19 +143,30 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
     assert pair.blocks_given == given + 1
 
 
-@pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        ("RunRequest", "model.safetensors", 0, 17),
+        ("RunRequest", "model.safetensors", -1, 1),
+        ("HashesRequest", "model.safetensors", -1, False),
+        ("HashesRequest", "x" * 300, 0, False),
+        ("Other",),
+        (),
+        "x",
+    ],
+)
 @pytest.mark.promise("P28")
 def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
     with pytest.raises(ProtocolError):
-        read_run_request(msgspec.msgpack.encode(ask))
+        read_request(msgspec.msgpack.encode(ask))
 
 
 @pytest.mark.promise("P28")
-async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
+async def test_who_asks_again_and_again_for_a_model_is_answered_one_at_a_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link, hashed = Deaf(), 0
-    pair.sender.copying.serving._sender = link
+    link, hashed, serving = Deaf(), 0, pair.sender.copying.serving
+    serving._sender = link
     manifest = pair.sender.copying._models.manifest
 
     async def counted(directory: Path) -> dict[str, str]:
@@ -156,14 +175,23 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
         return await manifest(directory)
 
     monkeypatch.setattr(pair.sender.copying._models, "manifest", counted)
-    asks = [FilesRequest(fingerprint=pair.model.fingerprint)] * FLOOD
-    flood = asyncio.gather(*(pair.sender.copying.handle_message(OTHER, ask) for ask in asks))
+    asks = [BytesRequest(number=number, fingerprint=pair.model.fingerprint) for number in range(FLOOD)]
+    flood = asyncio.gather(*(serving.open_port(OTHER, ask) for ask in asks))
     await until(lambda: bool(link.sent))
+    assert len(serving._ports[OTHER]) == 1
     del link.contacts[OTHER]
     link.heard.set()
     await flood
     assert hashed <= 2
-    assert pair.sender.copying.serving._served == {}, "nothing is kept for one that is gone"
+    assert not serving._ports, "nothing is kept for one that is gone"
+
+
+async def test_as_many_links_as_a_mac_asks_for_at_once_are_opened(pair: Pair) -> None:
+    asks = [BytesRequest(number=number, fingerprint=pair.model.fingerprint) for number in range(MAX_PORTS)]
+    await asyncio.gather(*(pair.sender.copying.serving.open_port("asker", ask) for ask in asks))
+    ready = [message.number for message in pair.sender.sent if isinstance(message, BytesReady) and message.port]
+    assert ready == list(range(MAX_PORTS))
+    pair.sender.copying.gone("asker")
 
 
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
@@ -209,8 +237,7 @@ async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> N
 
 async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     nothing = FileFacts(size=0, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-    told = FilesSent(fingerprint=pair.model.fingerprint, files={"model.safetensors": nothing})
-    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
+    pair.sender.listed = lambda _: FileList({"model.safetensors": nothing}, is_whole=True)
     with pytest.raises(ModelMismatch):
         await pair.copy()
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
@@ -282,11 +309,11 @@ async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pa
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
     lie = Transfer(model="x" * 400, fingerprint="b" * 64, mac=THIRD, source=THIRD, state="running", done=1, total=2)
-    await made.handle_message(OTHER, CopyProgress(transfer=lie))
+    made.note_progress(OTHER, CopyProgress(transfer=lie))
     assert not bus.now.transfers
     bus.publish(Transfer(model="toy", fingerprint="a" * 64, mac=OTHER, source=OWN, state="asking"))
-    await made.handle_message(THIRD, CopyProgress(transfer=lie))
-    await made.handle_message(OTHER, CopyProgress(transfer=lie))
+    made.note_progress(THIRD, CopyProgress(transfer=lie))
+    made.note_progress(OTHER, CopyProgress(transfer=lie))
     (shown,) = bus.now.transfers
     assert (shown.model, shown.fingerprint, shown.mac, shown.source) == ("toy", "a" * 64, OTHER, OWN)
     assert shown.done == 1
@@ -327,7 +354,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
     pair.asker.others.clear()  # its question for the files finds no Mac
     for _ in range(FLOOD):
-        await made.handle_message(OTHER, PeerCopyRequest(fingerprint=model.fingerprint))
+        await made.copy_for(OTHER, PeerCopyRequest(fingerprint=model.fingerprint))
         await made.own.ended()
     logged = (tmp_path / "log").read_text().count("Transfer of ")
     assert logged == 1
@@ -342,13 +369,13 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
     made._inventory._others[OTHER] = SimpleNamespace(models=(pair.model,), broken=())  # type: ignore[assignment]
-    await made.handle_message(OTHER, PeerCopyRequest(fingerprint=pair.model.fingerprint))
+    await made.copy_for(OTHER, PeerCopyRequest(fingerprint=pair.model.fingerprint))
     for mac, fingerprint in ((THIRD, pair.model.fingerprint), (OTHER, "a" * 64)):
-        await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="limit", bytes_per_s=1))
-        await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="stop"))
+        made.change_for(mac, CopyChange(fingerprint=fingerprint, what="limit", bytes_per_s=1))
+        made.change_for(mac, CopyChange(fingerprint=fingerprint, what="stop"))
     (under_way,) = bus.now.transfers
     assert under_way.limit_bytes_per_s == 0
-    await made.handle_message(OTHER, CopyChange(fingerprint=pair.model.fingerprint, what="stop"))
+    made.change_for(OTHER, CopyChange(fingerprint=pair.model.fingerprint, what="stop"))
     await made.own.ended()
     assert not bus.now.transfers
     await tasks.stop()
@@ -357,14 +384,24 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
 # ---- a fork
 
 
+class Handlers:
+    """A part whose methods, and those of its parts, note the message that they get."""
+
+    def __init__(self) -> None:
+        self.heard: list[NodeMessage] = []
+
+    def __getattr__(self, name: str) -> Handlers:
+        return self
+
+    def __call__(self, _: str, message: NodeMessage) -> None:
+        self.heard.append(message)
+
+
 @pytest.mark.parametrize(
     "message",
     [
-        FilesRequest(fingerprint="a" * 64),
-        HashesSent(number=1, data=b"x"),
         BytesRequest(number=1, fingerprint="a" * 64),
         BytesReady(number=1, port=50_000),
-        FilesSent(fingerprint="a" * 64),
         PeerCopyRequest(fingerprint="a" * 64),
         CopyChange(fingerprint="a" * 64, what="pause"),
         LinkProbe(number=1, size=0),
@@ -378,22 +415,17 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
 )
 @pytest.mark.promise("P14")
 async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: NodeMessage) -> None:
-    heard: list[NodeMessage] = []
-
-    async def note(_: str, said: NodeMessage) -> None:
-        heard.append(said)
-
-    store, both = SimpleNamespace(forked=False), SimpleNamespace(handle_message=note)
+    store, part = SimpleNamespace(forked=False), Handlers()
     node: Any = SimpleNamespace(tasks=SimpleNamespace(spawn=lambda *_: None))
-    table, comparison = MessageTable(lambda: store.forked), SimpleNamespace(drop=heard.append)
-    peers: Any = SimpleNamespace(node=node, mesh=SimpleNamespace(messages=tuple), speed=both, logs=both)
+    table = MessageTable(lambda: store.forked)
+    peers: Any = SimpleNamespace(node=node, mesh=SimpleNamespace(messages=tuple), speed=part, logs=part)
     disks: Any = DisksRoom.__new__(DisksRoom)
-    vars(disks).update(node=node, transfers=both, comparison=comparison)
+    vars(disks).update(node=node, transfers=part, copies=part, inventory=part, comparison=part)
     table.add_rows([*PeersRoom.messages(peers), *disks.messages()])
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked
         await table.handle(OTHER, message)
-        assert len(heard) == count
+        assert len(part.heard) == count
 
 
 async def test_a_copy_of_what_a_mac_has_as_a_whole_ends_at_once_for_whoever_waits(pair: Pair, tmp_path: Path) -> None:

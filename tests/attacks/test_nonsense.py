@@ -18,7 +18,6 @@ from core.errors import BadModel, MaclusterError
 from core.events import Transfer
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage, to_frame
@@ -27,10 +26,6 @@ from core.node.disks.byte_links import ByteLinks
 from core.node.disks.messages import (
     BytesReady,
     BytesRequest,
-    FilesRequest,
-    FilesSent,
-    HashesRequest,
-    HashesSent,
     HeldModel,
     Holds,
     HoldsRequest,
@@ -77,13 +72,6 @@ class Evil:
                 return [Pong(sent=sent, status=self.status)]
             case HoldsRequest() if self._folder:
                 return [Holds(models=(self.held,))]
-            case FilesRequest(fingerprint=wanted) if self._folder:
-                facts = {f.name: FileFacts(size=f.stat().st_size, sha256=_sha256(f)) for f in self._folder.iterdir()}
-                return [FilesSent(fingerprint=wanted, files=facts)]
-            case HashesRequest(number=number, name=name) if self._folder:
-                data = (self._folder / name).read_bytes()
-                pieces = (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
-                return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
             case BytesRequest(number=number) if self._folder:
                 hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
                 door = BlockPort(LINKS, mac(VICTIM).text_id, message, served_model(self._folder, hashes), tasks_of())

@@ -22,8 +22,9 @@ from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
 from core.models.files.compared_hashes import COMPARED_NAME, doubtful
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
-from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
+from core.models.files.hub_download_parts import RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
+from core.models.files.hub_reader import CONNECTIONS
 from core.models.files.model_folder import read_folder
 from core.node.disks.model_copies import Origin, in_order
 from core.pipe_messages import pack, read_message
@@ -234,7 +235,9 @@ async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(made
             there = read_map(folder)
             assert there
             origin = HubOrigin(repo=REPO, commit=COMMIT)
-            order = PartsOrder(folder=str(folder), origin=origin, parts=whole_parts(there.files))
+            order = PartsOrder(
+                folder=str(folder), files=dict(there.files), origin=origin, parts=whole_parts(there.files)
+            )
             hub.slow_s = 0.02
             while killed < KILLS:
                 hub.ranges.clear()

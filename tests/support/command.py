@@ -28,7 +28,7 @@ async def macluster(home: Path, *words: str) -> CommandResult:
     with patch.object(sys, "stdin", StringIO()), redirect_stdout(out), redirect_stderr(err):
         try:
             args = parser().parse_args(["--home", str(home), *words])
-            status = await args.run(args)
+            status = await args.run(args) or 0
         except SystemExit as ended:
             status = int(ended.code or 0)
         except MaclusterError as error:

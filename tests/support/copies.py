@@ -7,22 +7,25 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.errors import LinkLost
+from core.events import Transfer
+from core.link.frames import Buffer
 from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.disks.block_fetch import CopyReports
 from core.node.disks.block_serving import BlockReader
-from core.node.disks.byte_links import ByteLinks, RunRequest
+from core.node.disks.byte_links import ByteLinks, FileList, LinkRequest, ListRequest, RunRequest, read_list
 from core.node.disks.local_models import LocalModels
-from core.node.disks.messages import FileWord, HeldModel
+from core.node.disks.messages import BytesReady, BytesRequest, HeldModel
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
+from core.node.disks.transfer_progress import QueuedTransfer, TransferPhase, TransferProgress
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
 from tests.support.node_messages import from_frame
@@ -47,7 +50,8 @@ class Links(ByteLinks):
 class Mac:
     """One end of links that carry real frames.
 
-    `wrong` changes a message on its way, `blocks` the data read from the disk. The Mac is gone after `lives_for` runs.
+    `listed` changes the list of files on its way, `blocks` the data read from the disk. The Mac is gone after
+    `lives_for` runs.
     """
 
     def __init__(self, name: str, folder: Path, macs: dict[str, int]) -> None:
@@ -62,19 +66,24 @@ class Mac:
         self.given: list[RunRequest] = []
         self.lives_for = 1 << 30
         self.blocks: Blocks = lambda _, data: data
-
-    def wrong(self, message: NodeMessage) -> NodeMessage:
-        return message
+        self.listed: Callable[[FileList], FileList] = lambda files: files
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         other = self.others.get(device_id)
         if other is None:
             return False
         self.sent.append(message)
-        heard = from_frame(*to_frame(self.wrong(message)))
-        assert isinstance(heard, FileWord)
-        await other.copying.handle_message(self.name, heard)
+        heard = from_frame(*to_frame(message))
+        await other.take(self.name, heard)
         return True
+
+    async def take(self, device_id: str, message: NodeMessage) -> None:
+        """Handle a message of another Mac."""
+        if isinstance(message, BytesReady):
+            self.copying.requests.settle(device_id, message)
+        else:
+            assert isinstance(message, BytesRequest)
+            await self.copying.serving.open_port(device_id, message)
 
     @property
     def blocks_given(self) -> int:
@@ -88,6 +97,18 @@ class Mac:
         return self.blocks(run, data)
 
 
+class Told(TransferProgress):
+    """Progress that keeps every report."""
+
+    def __init__(self, pair: Pair) -> None:
+        first = Transfer(model=pair.model.name, mac="asker", state="asking")
+        super().__init__(QueuedTransfer(first=first), lambda *_: None)
+        self._told = pair.told
+
+    def count(self, phase: TransferPhase, done: int, total: int) -> None:
+        self._told.append((phase, done, total))
+
+
 class Pair:
     def __init__(self, root: Path) -> None:
         make_model(root / "sender" / "solo", "llama", layers=2)
@@ -98,7 +119,6 @@ class Pair:
         self.sender, self.asker = self.mac("sender", root / "sender"), self.mac("asker", root / "asker")
         self.sender.others, self.asker.others = {"asker": self.asker}, {"sender": self.sender}
         self.told: list[tuple[str, int, int]] = []
-        self.sources: list[str] = []
 
     def mac(self, name: str, folder: Path) -> Mac:
         made = self.macs[folder.name] = Mac(name, folder, self.numbers)
@@ -127,13 +147,7 @@ class Pair:
         to: Mac | None = None,
     ) -> None:
         copying = (to or self.asker).copying
-        await copying.fetch(sources, model or self.model, self._tell, parts)
-
-    @property
-    def _tell(self) -> CopyReports:
-        return CopyReports(
-            lambda *told: self.told.append(told), lambda *what: self.warned.append(what), self.sources.append
-        )
+        await copying.fetch(sources, model or self.model, Told(self), parts, lambda *what: self.warned.append(what))
 
     @property
     def blocks_given(self) -> int:
@@ -145,13 +159,22 @@ class Pair:
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """Two Macs whose given runs are recorded."""
     (tmp_path / "asker").mkdir()
-    made, real = Pair(tmp_path), BlockReader.read
+    made, real, real_answer = Pair(tmp_path), BlockReader.read, BlockReader.answer
+
+    def giver(self: BlockReader) -> Mac:
+        return made.macs[self._served.directory.parent.name]
 
     def given(self: BlockReader, run: RunRequest) -> memoryview:
-        giver = made.macs[self._served.directory.parent.name]
-        return memoryview(giver.give(run, bytes(real(self, run))))
+        return memoryview(giver(self).give(run, bytes(real(self, run))))
+
+    def answered(self: BlockReader, request: LinkRequest) -> Buffer:
+        answer = real_answer(self, request)
+        if isinstance(request, ListRequest):
+            return msgspec.msgpack.encode(giver(self).listed(read_list(answer)))
+        return answer
 
     monkeypatch.setattr(BlockReader, "read", given)
+    monkeypatch.setattr(BlockReader, "answer", answered)
     return made
 
 

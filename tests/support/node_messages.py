@@ -8,7 +8,6 @@ from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
 from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs, Transfer
 from core.link.network_paths import NetworkPath
-from core.models.files.block_map import FileFacts
 from core.node.base.message_table import MessageDecoder, MessageRow
 from core.node.base.node_message import NodeMessage
 from core.node.disks.messages import (
@@ -17,10 +16,6 @@ from core.node.disks.messages import (
     CopyChange,
     CopyProgress,
     FalseFile,
-    FilesRequest,
-    FilesSent,
-    HashesRequest,
-    HashesSent,
     HeldModel,
     Holds,
     HoldsRequest,
@@ -156,12 +151,6 @@ EVERY: list[NodeMessage] = [
     SpeedStop(test=1),
     Holds(models=(HELD,), broken=("half",)),
     HoldsRequest(),
-    FilesRequest(fingerprint="a" * 64),
-    FilesSent(fingerprint="a" * 64, files={"config.json": FileFacts(size=7, sha256="b" * 64)}),
-    FilesSent(fingerprint="a" * 64, problem=PROBLEM),
-    HashesRequest(number=7, fingerprint="a" * 64, name="config.json", first=1 << 30),
-    HashesSent(number=7, data=b""),
-    HashesSent(number=(1 << 53) - 1, data=b"\x00\xff" * 24),
     BytesRequest(number=7, fingerprint="a" * 64),
     BytesReady(number=7, port=50_000),
     BytesReady(number=7, problem=PROBLEM),

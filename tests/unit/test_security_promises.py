@@ -7,7 +7,7 @@ from tests.promises import ACCEPTED, TABLE, promises, proofs, table
 
 def test_every_promise_has_a_test_and_every_marker_a_promise() -> None:
     promised = promises()
-    assert len(promised) == len(set(promised)) == 55
+    assert len(promised) == len(set(promised)) == 56
     assert {promise for proof in proofs() for promise in proof.promises} == set(promised) - ACCEPTED
 
 

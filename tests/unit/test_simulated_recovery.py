@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from core.node.ring import plan_leader
+from core.worker.messages import Proving
 from tests.simulator.kind import kind_of
 from tests.simulator.mutants import MUTANTS, mutated
 from tests.simulator.person import Person
 from tests.simulator.schedule import Schedule
 from tests.simulator.watching import Watching
+from tests.simulator.worker import Worker
 from tests.simulator.world import World, simulated
 from tests.support.search import seeds
 
@@ -88,6 +90,31 @@ def test_a_worker_that_stands_still_while_it_loads_is_not_waited_for(
         until(world, lambda: worker.is_dead, 10.0)
         person.load()
         until(world, lambda: head.node.leader.ready, 30.0)
+
+
+@pytest.mark.parametrize("parts", [pytest.param(9, id="slow"), pytest.param(None, id="stuck")])
+def test_a_proof_is_waited_for_as_long_as_it_goes_on(parts: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Worker._proved
+
+    def prove(worker: Worker, plan_gen: int, left: int | None = parts) -> None:
+        if left:
+            worker._report(Proving())
+            worker.process.soon(prove, worker, plan_gen, left - 1, after=0.9 * plan_leader.PROVE_S)
+        elif left == 0:
+            end(worker, plan_gen)
+
+    monkeypatch.setattr(Worker, "_proved", prove)
+    world = World(kind_of(3), lambda *_: None, lambda _: None)
+    head = world.macs[0]
+    with simulated(world):
+        world.loop.run_for(1.2)
+        Person(world, Watching(world, head)).load()
+        until(world, lambda: head.node.leader.ready or head.node.bus.now.plan_problem is not None, 900.0)
+        if parts:
+            assert head.node.leader.ready
+        else:
+            assert head.node.bus.now.plan_problem is not None
+            assert "The proof made no progress for " in head.node.bus.now.plan_problem.what
 
 
 def until(world: World, condition: Callable[[], bool], seconds: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.events import HopSample, Recovery, RequestDone, Snapshot, TokenEvent
 from core.text import clean_text
-from tui.cli.output import Facts, table
+from tui.cli.output import Facts, fields_of, table
 from tui.cli.plan import plan_facts
 from tui.cli.status import worker_facts
 
@@ -45,8 +45,7 @@ def recovery_line(recovery: Recovery) -> str:
 
 
 def recovery_facts(recovery: Recovery) -> Facts:
-    fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
-    return {field: getattr(recovery, field) for field in fields}
+    return fields_of(recovery, "state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
 
 
 def answer_facts(
@@ -64,18 +63,11 @@ def answer_facts(
         "tokens": [t.token for t in tokens],
         "text": before + "".join(t.text for t in tokens) + done.text,
         "logprobs": [_logprobs_of(t) for t in tokens if t.logprob is not None],
-        "finish_reason": done.finish_reason,
-        "problem": done.problem,
-        "prompt_tokens": done.prompt_tokens,
-        "reused_tokens": done.reused_tokens,
-        "beside_tokens": done.beside_tokens,
-        "drafted_tokens": done.drafted_tokens,
-        "accepted_tokens": done.accepted_tokens,
-        "ttft_s": done.ttft_s,
-        "decode_tokens_per_s": done.decode_tokens_per_s,
+        **fields_of(done, "finish_reason", "problem", "prompt_tokens", "reused_tokens", "beside_tokens"),
+        **fields_of(done, "drafted_tokens", "accepted_tokens", "ttft_s", "decode_tokens_per_s"),
         "recoveries": [recovery_facts(one) for one in recoveries],
         "hops": [hop_facts(h, names) for h in now.hops],
-        "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
+        "trust": fields_of(now.trust, "level", "weakest"),
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
     }
 
@@ -89,5 +81,4 @@ def hop_facts(hop: HopSample, names: dict[str, str]) -> Facts:
     """A hop with names instead of ids; times in seconds."""
     facts: Facts = {"from": names.get(hop.source, hop.source), "to": names.get(hop.target, hop.target)}
     times = ("compute_s", "codec_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s")
-    fields = ("frames", "bytes", *times, "queue", "path")
-    return facts | {field: getattr(hop, field) for field in fields}
+    return facts | fields_of(hop, "frames", "bytes", *times, "queue", "path")

@@ -7,11 +7,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
+from tui.cli.output import prints_facts
 
 #: benches for developers lie here in a checkout; a wheel does not contain them
 CHECKOUT: Final = Path(__file__).parents[2] / "tests" / "benches"
@@ -60,15 +59,15 @@ def benches() -> dict[str, Bench]:
     return {each.name: each for each in sorted(found)}
 
 
-def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """The bench's name, then its own options. `fact` adds `--json` and the function that runs the command."""
+def add_options(command: argparse.ArgumentParser) -> None:
+    """The bench's name, then its own options."""
     width = max(map(len, benches()))
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.description = "\n".join(f"  {each.name:{width}}  {each.help}" for each in benches().values())
     command.add_argument("name", type=_name, choices=tuple(benches()), metavar="NAME", help="one of those above")
     own = "its own options: see `macluster bench NAME --help`"
     command.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
-    fact(command, bench)
+    prints_facts(command, bench)
 
 
 def _name(text: str) -> str:

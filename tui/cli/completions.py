@@ -20,9 +20,8 @@ def add_options(command: argparse.ArgumentParser, whole: Callable[[], argparse.A
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("shell", choices=tuple(WHERE))
 
-    async def show(args: argparse.Namespace) -> int:
+    async def show(args: argparse.Namespace) -> None:
         print(script(whole(), args.shell))
-        return 0
 
     command.set_defaults(run=show)
 

@@ -23,6 +23,7 @@ from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
 from core.events import PairingChanged, PlanLoaded, Transfer
+from core.models.files.checked_files import name_of
 from core.requests.plans import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import API_QUEUE, LOOPBACK_HOST, Home
@@ -101,6 +102,7 @@ class Demo:
 
     async def start(self) -> None:
         """Start the nodes and wait until they answer."""
+        self._say(f"Starting {len(self.budgets)} simulated Macs …")
         model = (self._config.model or DEMO_MODEL).expanduser().absolute()
         self.model = str(model)
         for index in range(len(self._config.budgets_gb)):
@@ -287,7 +289,7 @@ async def demo(args: argparse.Namespace) -> int:
     """Run the demo: with the UI in a terminal, else one answer as text or JSON."""
     config = DemoConfig(
         budgets_gb=demo_budgets(args.memory, args.macs),
-        model=args.model,
+        model=await _real_model() if args.real else args.model,
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
@@ -307,10 +309,15 @@ async def demo(args: argparse.Namespace) -> int:
         await demo.stop()
 
 
+async def _real_model() -> Path:
+    from tui.cli.real_model import real_model
+
+    return await real_model()
+
+
 async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     prompt = args.prompt if args.prompt is not None else args.default_prompt
     request = request_of(prompt, args)
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     await demo.join()
     loaded = await demo.load()
@@ -329,13 +336,12 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
 
 async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
     """Serve until Ctrl+C. Prints one line of JSON with the URL and the head's state folder."""
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
     await demo.join()
     await demo.load()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
-    facts = {"url": url, "key": key, "model": Path(demo.model).name, "home": str(demo.home.root)}
+    facts = {"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)}
     print(json.dumps(facts), flush=True)
     await asyncio.Event().wait()
     return 0
@@ -344,7 +350,6 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
 async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     from tui.demo_app import DemoApp
 
-    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     async with NodeClient(demo.home) as client:
         macs = len(demo.budgets)

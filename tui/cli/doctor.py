@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from core.errors import NodeUnreachable
 from core.mac.memory import default_budget, physical_bytes
 from core.requests.checks import Finding
 from core.settings import Home
 from core.text import clean_text
-from tui.cli.output import to_json
+from tui.cli.launch import home_of
+from tui.cli.output import prints_facts, to_json
 from tui.client import NodeClient
 from tui.state.format import finding_mark
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 
-
-def add_options(doctor: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(doctor: argparse.ArgumentParser) -> None:
     where = "the address to check while no node runs (default: all interfaces)"
     doctor.add_argument("--host", default="0.0.0.0", help=where)
-    fact(doctor, check)
+    prints_facts(doctor, check)
 
 
 async def check(args: argparse.Namespace) -> int:
     """Print every finding at once, or all as JSON; status 1 if something is wrong."""
     found = []
-    async for finding in _findings(Home(args.home.expanduser().absolute()), args.host):
+    async for finding in _findings(home_of(args), args.host):
         found.append(finding)
         if not args.json:
             print("\n".join(finding_lines(finding)), flush=True)

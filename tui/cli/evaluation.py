@@ -7,7 +7,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,18 +17,15 @@ from core.bench.evaluation.lm_eval_tasks import EvalApi, EvalRequest, Figures, c
 from core.errors import NodeError, NotLoaded, UsageError
 from core.requests.api import ApiKeyName
 from tui.cli.launch import home_of
-from tui.cli.output import print_facts, print_progress, table
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.output import print_facts, print_progress, prints_facts, table
+from tui.cli.watch import Watch, watching
 
 RING: Final = "ring"
 ALONE: Final = "one_process"
 WORDS: Final = {RING: "over the ring", ALONE: "in one process"}
 
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
-
-
-def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny (eight questions, included)")
     command.add_argument("--limit", type=int, metavar="N", help="most questions per task")
     command.add_argument(
@@ -36,15 +33,14 @@ def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.Argum
     )
     only = "skip mlx_lm in one process (for a model that does not fit this Mac)"
     command.add_argument("--ring-only", action="store_true", help=only)
-    fact(command, evaluate)
+    prints_facts(command, evaluate)
 
 
-async def evaluate(args: argparse.Namespace) -> int:
+async def evaluate(args: argparse.Namespace) -> None:
     """Evaluate the loaded model over the ring, then in one process."""
     check_harness()
     reported: dict[str, Figures] = {}
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home_of(args)) as watch:
         wanted = EvalRequest(task=args.task, limit=args.limit, directory=await directory_of(watch))
         async with api_of(watch, args.together) as api:
             print_progress(f"Asking {api.model} at {api.url} …")
@@ -53,7 +49,6 @@ async def evaluate(args: argparse.Namespace) -> int:
         print_progress("Asking mlx_lm in one process …")
         reported[ALONE] = await ask(wanted)
     print_facts(args, {"task": args.task, "limit": args.limit, **reported}, lines(reported))
-    return 0
 
 
 async def directory_of(watch: Watch) -> str:

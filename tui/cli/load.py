@@ -12,28 +12,25 @@ from tui.cli.output import print_facts
 from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines, reader_of
 from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
-from tui.cli.watch import ATTACH_S, LOAD_S, Watch
+from tui.cli.watch import LOAD_S, Watch, watching
 from tui.client import check
 from tui.state.format import is_of_ranks
 
 
-async def load(args: argparse.Namespace) -> int:
-    async with Watch(home_of(args)) as watch:
+async def load(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         loaded = await load_model(watch, args, verify=args.verify)
         assert watch.now.plan
         lines = [*plan_lines(watch.now.plan), *proof_lines(loaded)]
         print_facts(args, status_facts(watch.now) | {"proof": loaded.proof}, lines)
-    return 0
 
 
-async def unload(args: argparse.Namespace) -> int:
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def unload(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         plan = watch.now.plan
         await watch.client.unload()
     words = f"{plan.model} unloaded." if plan is not None else "No model is loaded."
     print_facts(args, {"unloaded": plan is not None}, [words])
-    return 0
 
 
 async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
@@ -80,7 +77,6 @@ def _owners(plan: Plan) -> list[tuple[str, int]]:
 
 async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
     """Load the model and wait until it is ready; raises NodeError, LinkTimeout and the node's refusal."""
-    await watch.attached(ATTACH_S)
     without, reader = macs_without(watch, args), reader_of(watch, args)
     options = plan_options(args)
     request = LoadRequest(model=model_of(args), verify=verify, without=without, prefill=reader, **options)

@@ -79,8 +79,8 @@ async def _run(args: argparse.Namespace) -> int:
     loop.add_signal_handler(signal.SIGTERM, terminate)
     loop.set_exception_handler(show_defect)
     try:
-        status: int = await args.run(args)
-        return status
+        status: int | None = await args.run(args)
+        return status or 0
     except asyncio.CancelledError:
         if terminated.is_set():
             return 143

@@ -20,7 +20,7 @@ from tui.state.format import day, plural, weights_text
 NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 
 
-async def models(args: argparse.Namespace) -> int:
+async def models(args: argparse.Namespace) -> None:
     """List models on this Mac and how they fit; if there are no models, or with `--known`, models on the hub."""
     async with NodeClient(home_of(args)) as client:
         found = [] if args.known else await client.models()
@@ -28,7 +28,6 @@ async def models(args: argparse.Namespace) -> int:
     nothing = [] if args.known else [NOTHING, ""]
     lines = model_lines(found) if found else [*nothing, *known_lines(known)]
     print_facts(args, [model_facts(m) for m in found or known], lines)
-    return 0
 
 
 def known_lines(models: Sequence[ModelChoice]) -> list[str]:

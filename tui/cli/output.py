@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from core.settings import GB
+
+Command = Callable[[argparse.Namespace], Awaitable[int | None]]  # returns the exit status; None is 0
+Facts = dict[str, Any]
+
+
+def prints_facts(command: argparse.ArgumentParser, run: Command) -> None:
+    """Let `run` do the command; it prints lines, or one JSON value with `--json`."""
+    command.add_argument("--json", action="store_true", help="print one JSON value")
+    command.set_defaults(run=run)
 
 
 def print_facts(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
@@ -20,7 +29,9 @@ def print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-Facts = dict[str, Any]
+def fields_of(value: object, *names: str) -> Facts:
+    """Some fields of a value as JSON facts."""
+    return {name: getattr(value, name) for name in names}
 
 
 def to_json(facts: object) -> str:

@@ -27,7 +27,7 @@ from core.requests.answers import ChatRequest, Message
 from core.settings import Home, default_home
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.made_model import made_llama
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.watch import Watch, watching
 
 MACS: Final = (1.0, 1.0)  # memory budget of each, GB
 ANSWER_S: Final = 600.0
@@ -114,8 +114,7 @@ async def simulated(model: Path) -> AsyncIterator[Watch]:
 @asynccontextmanager
 async def paired(home: Home) -> AsyncIterator[Watch]:
     """This Mac's node. Raises NotLoaded if no model is ready."""
-    async with Watch(home) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home) as watch:
         if watch.now.plan is None or watch.now.plan_status != "ready":
             raise NotLoaded("No model is ready on this Mac.", "Load one over its peers first: `macluster load MODEL`.")
         yield watch

@@ -14,7 +14,7 @@ from core.text import clean_text
 from core.verify.check import Check, Outcome, passed, skipped
 from core.verify.machine import kind_of
 from tui.cli.output import print_progress
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.watch import Watch, watching
 from tui.state.network_words import path_words
 
 LIMIT_S = 25.0
@@ -48,15 +48,13 @@ def _run(measure: Callable[[], Awaitable[SpeedResult]], _: threading.Event) -> O
 
 async def there(home: Home, mac: str) -> SpeedResult:
     """Measure the link from this Mac; raises the node's error."""
-    async with Watch(home) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home) as watch:
         return await _measured(watch, SpeedRequest(target=mac))
 
 
 async def back(home: Home, mac: str) -> SpeedResult:
     """Measure the link from the other Mac; raises the node's error."""
-    async with Watch(home) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home) as watch:
         own = next(peer.device_id for peer in watch.now.peers if peer.is_self)
         return await _measured(watch, SpeedRequest(source=mac, target=own))
 

@@ -23,7 +23,7 @@ from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.watch import Watch, watching
 from tui.state.format import fingerprint_short
 
 PAIRING_S: Final = 300.0
@@ -31,15 +31,13 @@ PAIRING_S: Final = 300.0
 Report = Callable[[PairingChanged, Snapshot], None]
 
 
-async def pair(args: argparse.Namespace) -> int:
+async def pair(args: argparse.Namespace) -> None:
     await pair_with(home_of(args), args.mac, to_json if args.json else say)
-    return 0
 
 
 async def pair_with(home: Home, target: str, report: Report) -> None:
     """Pair with `target`: a found Mac's name or id, HOST:PORT, or "" for any. Raises PairingError, UsageError."""
-    async with Watch(home) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home) as watch:
         mark = len(watch.seen)
         await _begin(watch, target)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import get_args
 
@@ -39,10 +38,9 @@ from tui.cli import run as run_command
 from tui.cli import service as service_command
 from tui.cli import trust as trust_commands
 from tui.cli import verify as verify_command
+from tui.cli.output import Command, prints_facts
 
 DEMO_PROMPT = "How does macluster split a model?"
-
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 class _Version(argparse.Action):
@@ -64,29 +62,30 @@ def parser() -> argparse.ArgumentParser:
     node = sub.add_parser("node", help="run this Mac's node without a screen")
     add_options(node)
     serve.add_options(sub.add_parser("serve", help="serve other programs, and manage their keys"))
-    _fact(sub.add_parser("status", help="show this Mac, its peers and the loaded model"), status.status)
-    _fact(sub.add_parser("peers", help="list the Macs that were found"), status.peers)
+    prints_facts(sub.add_parser("status", help="show this Mac, its peers and the loaded model"), status.status)
+    prints_facts(sub.add_parser("peers", help="list the Macs that were found"), status.peers)
     pair = sub.add_parser("pair", help="pair with another Mac: each person types the digits shown on the other screen")
     pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="the Mac (default: any that asks)")
-    _fact(pair, pairing.pair)
+    prints_facts(pair, pairing.pair)
     proves = "check everything that can be checked on this Mac, as a report for an issue"
-    verify_command.add_options(sub.add_parser("verify", help=proves), _fact)
-    doctor_command.add_options(sub.add_parser("doctor", help="find what is wrong with this Mac or its network"), _fact)
-    service_command.add_options(sub.add_parser("service", help="run the node from boot on"), _fact)
-    trust_commands.add_options(sub.add_parser("trust", help="show and change how far each Mac is trusted"), _fact)
+    verify_command.add_options(sub.add_parser("verify", help=proves))
+    doctor_command.add_options(sub.add_parser("doctor", help="find what is wrong with this Mac or its network"))
+    service_command.add_options(sub.add_parser("service", help="run the node from boot on"))
+    trust_commands.add_options(sub.add_parser("trust", help="show and change how far each Mac is trusted"))
     listed = sub.add_parser("models", help="list models on the Macs' disks or on the hub, and how they fit")
     listed.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
-    _fact(listed, models.models)
-    trim.add_trim(listed, _fact)
+    prints_facts(listed, models.models)
+    trim.add_trim(listed)
     download = sub.add_parser("download", help="download a model from the Hugging Face hub")
     transfers.add_download(download)
-    _fact(download, transfers.download)
+    prints_facts(download, transfers.download)
     copy = sub.add_parser("copy", help="copy a model to the disks of paired Macs")
     transfers.add_copy(copy)
-    _fact(copy, transfers.copy)
+    prints_facts(copy, transfers.copy)
     moved = "show downloads and copies; pause, resume, stop or limit them"
-    transfers.add_transfers(sub.add_parser("transfers", help=moved), _fact)
-    _fact(sub.add_parser("keys", help="list the keys of the screens, and their names for config.toml"), keys.keys)
+    transfers.add_transfers(sub.add_parser("transfers", help=moved))
+    named = "list the keys of the screens, and their names for config.toml"
+    prints_facts(sub.add_parser("keys", help=named), keys.keys)
     plan = sub.add_parser("plan", help="show which Mac would hold which layers")
     _model(plan, plan_command.plan)
     plan.add_argument("--macs", metavar="GB,…", help="memory budgets of imaginary Macs, the head first; needs no node")
@@ -94,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     load = sub.add_parser("load", help="load a model over the paired Macs")
     _model(load, load_command.load)
     _verify(load)
-    _fact(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
+    prints_facts(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
     run = sub.add_parser("run", help="chat in the terminal, or print one answer")
     _model(run, run_command.run)
     asked = run.add_mutually_exclusive_group()
@@ -108,19 +107,19 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--certificate", type=Path, metavar="FILE", help=its)
     run.add_argument("--keep-nothing", action="store_true", help="store nothing of this conversation on this Mac")
     answer_options.add_options(run)
-    sessions.add_options(sub.add_parser("session", help="list, save, load and delete saved conversations"), _fact)
+    sessions.add_options(sub.add_parser("session", help="list, save, load and delete saved conversations"))
     speed = sub.add_parser("speedtest", help="measure the link between two Macs")
     speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
-    _fact(speed, speed_test.speedtest)
+    prints_facts(speed, speed_test.speedtest)
     traced = sub.add_parser("trace", help="record what every stage does during answers, for Perfetto")
     trace.add_options(traced)
-    _fact(traced, trace.trace)
+    prints_facts(traced, trace.trace)
     shells = "print shell completions for zsh, bash or fish"
     completions.add_options(sub.add_parser("completions", help=shells), parser)
-    uninstall.add_options(sub.add_parser("uninstall", help="remove everything macluster created on this Mac"), _fact)
-    evaluation.add_options(sub.add_parser("eval", help="run an lm-eval task over the ring and in one process"), _fact)
-    bench.add_options(sub.add_parser("bench", help="measure speed against something run next to it"), _fact)
+    uninstall.add_options(sub.add_parser("uninstall", help="remove everything macluster created on this Mac"))
+    evaluation.add_options(sub.add_parser("eval", help="run an lm-eval task over the ring and in one process"))
+    bench.add_options(sub.add_parser("bench", help="measure speed against something run next to it"))
     _home_everywhere(top)
     return top
 
@@ -139,7 +138,10 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     launch.add_appearance_options(demo, default=argparse.SUPPRESS)
     demo.add_argument("--macs", type=int, help="number of Macs to simulate (default: one per budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="memory of the Macs, the head first")
-    demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    model = demo.add_mutually_exclusive_group()
+    model.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    small = "use SmolLM2-135M-Instruct, a small real model, downloaded from the hub once (270 MB)"
+    model.add_argument("--real", action="store_true", help=small)
     demo.add_argument(
         *("--weights",),
         choices=("shared", "remote"),
@@ -153,13 +155,8 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--no-multicast", action="store_true", help="use direct addresses instead of Bonjour")
     _verify(demo)
     answer_options.add_options(demo)
-    _fact(demo, demo_command.demo)
+    prints_facts(demo, demo_command.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
-
-
-def _fact(command: argparse.ArgumentParser, run: Command) -> None:
-    command.add_argument("--json", action="store_true", help="print one JSON value")
-    command.set_defaults(run=run)
 
 
 def _model(command: argparse.ArgumentParser, run: Command) -> None:
@@ -169,7 +166,7 @@ def _model(command: argparse.ArgumentParser, run: Command) -> None:
     reader = "a Mac that holds all layers and reads long prompts, by name or id; auto: only if it is faster"
     command.add_argument("--prefill", default="off", metavar="MAC|auto|off", help=f"{reader} (default %(default)s)")
     _how(command)
-    _fact(command, run)
+    prints_facts(command, run)
 
 
 def _verify(command: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ from core.requests.plans import Forecast, PlanPreview, PreviewRequest
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, gigabytes, print_facts, table
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.output import Facts, fields_of, gigabytes, print_facts, table
+from tui.cli.watch import Watch, watching
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
 from tui.state.all_reduce_words import all_reduce_share, faster
@@ -44,8 +44,7 @@ async def plan(args: argparse.Namespace) -> int:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)
     else:
-        async with Watch(home_of(args)) as watch:
-            await watch.attached(ATTACH_S)
+        async with watching(home_of(args)) as watch:
             without = macs_without(watch, args)
             request = msgspec.structs.replace(request, without=without, prefill=reader_of(watch, args))
             preview = await watch.client.plan(request)
@@ -152,25 +151,17 @@ def plan_facts(plan: Plan) -> Facts:
     """A plan as JSON facts, with names instead of ids; `free_bytes` is negative if a Mac has too little memory."""
     peers = {s.device_id: s.peer for s in plan.stages}
     return {
-        "model": plan.model,
-        "fingerprint": plan.fingerprint,
-        "topology": plan.topology,
+        **fields_of(plan, "model", "fingerprint", "topology"),
         "parallelism": msgspec.to_builtins(plan.parallelism),
         "wire": plan.wire,
         "draft": plan.draft or None,
         "draft_bytes": plan.draft_bytes,
-        "layers": plan.layers,
-        "context": plan.context,
+        **fields_of(plan, "layers", "context"),
         "stages": [
             {
-                "peer": s.peer,
-                "device_id": s.device_id,
-                "start": s.start,
-                "stop": s.stop,
+                **fields_of(s, "peer", "device_id", "start", "stop"),
                 "bytes": s.weight_bytes,
-                "kv_bytes": s.kv_bytes,
-                "step_bytes": s.step_bytes,
-                "budget_bytes": s.budget_bytes,
+                **fields_of(s, "kv_bytes", "step_bytes", "budget_bytes"),
                 "free_bytes": -missing_bytes(s),
                 "sees": sees(plan, s.device_id),
             }
@@ -178,8 +169,7 @@ def plan_facts(plan: Plan) -> Facts:
         ],
         "prefill": _prefill_facts(plan),
         "output": peers[plan.output],
-        "batched": plan.batched,
-        "notes": plan.notes,
+        **fields_of(plan, "batched", "notes"),
         "indispensable": [peers[device_id] for device_id in plan.indispensable if device_id in peers],
     }
 
@@ -189,8 +179,7 @@ def _prefill_facts(plan: Plan) -> Facts | None:
         return None
     stage = plan.prefill.stage
     return {
-        "peer": stage.peer,
-        "device_id": stage.device_id,
+        **fields_of(stage, "peer", "device_id"),
         "bytes": stage.needed_bytes,
         "free_bytes": -missing_bytes(stage),
         "least_tokens": plan.prefill.least,
@@ -206,8 +195,7 @@ def preview_facts(preview: PlanPreview) -> Facts:
     return {
         "plan": plan_facts(preview.plan) if preview.plan else None,
         "draft": plan_facts(preview.draft) if preview.draft else None,
-        "problem": preview.problem,
-        "cuts": preview.cuts,
+        **fields_of(preview, "problem", "cuts"),
         "hops": [
             {"from": names[i], "to": names[(i + 1) % len(names)], "bytes_per_token": size}
             for i, size in enumerate(preview.hop_bytes)
@@ -216,8 +204,7 @@ def preview_facts(preview: PlanPreview) -> Facts:
             {"peer": name, "files": [{"file": f, "begin": a, "end": b} for f, a, b in share]}
             for name, share in zip(names, preview.parts, strict=False)
         ],
-        "total_bytes": preview.total_bytes,
-        "kv_bytes": preview.kv_bytes,
+        **fields_of(preview, "total_bytes", "kv_bytes"),
         "forecast": forecast_facts(preview.forecast) if preview.forecast else None,
     }
 

@@ -21,10 +21,10 @@ from tui.cli.load import is_loaded, load_model
 from tui.cli.output import print_progress
 from tui.cli.remote_api import RemoteApi
 from tui.cli.typed_lines import Keyboard, Pipe
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.watch import Watch, watching
 
 
-async def run(args: argparse.Namespace) -> int:
+async def run(args: argparse.Namespace) -> None:
     """Print one answer, continue one, or run a conversation; loads the model first if needed."""
     if args.url:
         _check_remote(args)
@@ -36,24 +36,21 @@ async def run(args: argparse.Namespace) -> int:
     request = replace(request_of(prompt, args), keep=not args.keep_nothing)
     if args.url:
         await _answerer(args).answer(request, lambda _: None)
-        return 0
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+        return
+    async with watching(home_of(args)) as watch:
         request = replace(request, messages=(*await _said(watch, args), *request.messages))
         await _load(watch, args)
         await answer(watch, request, as_json=args.json, hops=False)
-    return 0
 
 
-async def _converse(args: argparse.Namespace) -> int:
+async def _converse(args: argparse.Namespace) -> None:
     if args.json or args.ignore_chat_template:
         raise UsageError("A conversation needs the chat template.", "Add a prompt (-p).")
     asked, is_person = request_of("", args), sys.stdin.isatty() and sys.stdout.isatty()
     said: tuple[Message, ...] = ()
     options = ChatOptions(stop=asked.stop, **asked.answer_options)
     if not args.url:
-        async with Watch(home_of(args)) as watch:
-            await watch.attached(ATTACH_S)
+        async with watching(home_of(args)) as watch:
             said = await _said(watch, args)
             if is_person and not await is_loaded(watch, args):
                 print_progress(f"Loading {Path(args.model).name} …")
@@ -61,11 +58,10 @@ async def _converse(args: argparse.Namespace) -> int:
     conversation = Conversation(args.model, options, said, is_unkept=args.keep_nothing)
     if not is_person:
         await conversation.run(Pipe(), _answerer(args))
-        return 0
+        return
     with Keyboard(None if args.keep_nothing else home_of(args).typed) as keyboard:
         print_progress(f"{Path(args.model).name}: /help lists the commands, Ctrl+D ends.")
         await conversation.run(keyboard, _answerer(args))
-    return 0
 
 
 class _OwnNode:
@@ -75,8 +71,7 @@ class _OwnNode:
         self._args = args
 
     async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
-        async with Watch(home_of(self._args)) as watch:
-            await watch.attached(ATTACH_S)
+        async with watching(home_of(self._args)) as watch:
             await _load(watch, self._args)
             return (await answer(watch, asked, as_json=False, hops=False, on_text=on_text)).finish_reason
 
@@ -109,13 +104,12 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
         await load_model(watch, args)
 
 
-async def _continue(args: argparse.Namespace) -> int:
+async def _continue(args: argparse.Namespace) -> None:
     if args.session or args.keep_nothing or asks_for_more(args):
         raise UsageError(
             "A continued answer keeps its settings.", "Use --continue without --session and answer options."
         )
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home_of(args)) as watch:
         found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
         if not found:
             which = f" with an id that starts with {args.go_on!r}" if args.go_on else ""
@@ -124,7 +118,6 @@ async def _continue(args: argparse.Namespace) -> int:
             )
         await _load(watch, args)
         await answer(watch, _of_model(found, watch), as_json=args.json, hops=False)
-    return 0
 
 
 def _of_model(found: Sequence[UnfinishedAnswer], watch: Watch) -> UnfinishedAnswer:

@@ -7,7 +7,6 @@ import getpass
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -21,27 +20,26 @@ from core.settings import Home
 from core.text import clean_text
 from core.trust.private_files import private_folder
 from tui.cli.launch import home_of
-from tui.cli.output import print_facts, print_progress
+from tui.cli.output import print_facts, print_progress, prints_facts
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 STEP_S = 120.0
 AGAIN_S = 1.0
 
 
-def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     install = actions.add_parser("install", help="run the node from boot on, and again after a crash")
     install.add_argument("--dry-run", action="store_true", help="print what it would write and run, and stop")
     after = "options of `macluster node` after --: macluster service install -- --port 4718"
     install.add_argument("node_options", nargs="*", metavar="OPTION", help=after)
-    fact(install, install_service)
+    prints_facts(install, install_service)
     remove = actions.add_parser("remove", help="stop the service and remove it")
     remove.add_argument("--dry-run", action="store_true", help="print what it would remove and run, and stop")
-    fact(remove, remove_service)
-    fact(actions.add_parser("status", help="show the state of the service"), print_status)
+    prints_facts(remove, remove_service)
+    prints_facts(actions.add_parser("status", help="show the state of the service"), print_status)
 
 
-async def install_service(args: argparse.Namespace) -> int:
+async def install_service(args: argparse.Namespace) -> None:
     """Write and start the service. On a Mac, `sudo` asks for the password in the terminal."""
     home = home_of(args)
     service = described(home, tuple(args.node_options), dict(os.environ))
@@ -58,15 +56,13 @@ async def install_service(args: argparse.Namespace) -> int:
     notes = ["With FileVault it starts after someone has unlocked this Mac."] if _is_mac() else []
     notes.append("A node that runs now continues; the service takes over when it ends.")
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "started", notes))
-    return 0
 
 
-async def remove_service(args: argparse.Namespace) -> int:
+async def remove_service(args: argparse.Namespace) -> None:
     plan = removal(home_of(args))
     if not args.dry_run:
         remove(plan)
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "removed", []))
-    return 0
 
 
 async def print_status(args: argparse.Namespace) -> int:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession, SessionName
-from core.settings import Home
 from core.text import clean_text
-from tui.cli.output import table, to_json
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts, prints_facts, table
 from tui.client import NodeClient
 from tui.state.format import count, gigabytes, moment
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 
-
-def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(session: argparse.ArgumentParser) -> None:
     sub = session.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fact(sub.add_parser("list", help="list the saved conversations"), show_all)
+    prints_facts(sub.add_parser("list", help="list the saved conversations"), show_all)
     for name, text, run in (
         ("save", "save the latest conversation; an existing one of that name is replaced", save),
         ("load", "load a conversation onto the Macs, on any split of its model, and print it", load),
@@ -28,29 +26,26 @@ def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.Argum
     ):
         command = sub.add_parser(name, help=text)
         command.add_argument("name", metavar="NAME")
-        fact(command, run)
+        prints_facts(command, run)
 
 
-async def show_all(args: argparse.Namespace) -> int:
-    async with _client(args) as client:
+async def show_all(args: argparse.Namespace) -> None:
+    async with NodeClient(home_of(args)) as client:
         found = await client.sessions()
-    print(to_json(found) if args.json else "\n".join(session_lines(found)))
-    return 0
+    print_facts(args, found, session_lines(found))
 
 
-async def save(args: argparse.Namespace) -> int:
-    async with _client(args) as client:
+async def save(args: argparse.Namespace) -> None:
+    async with NodeClient(home_of(args)) as client:
         kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
-    print(to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
-    return 0
+    print_facts(args, kept, [f"Saved {args.name}: {kept.tokens} tokens of {kept.model}."])
 
 
-async def load(args: argparse.Namespace) -> int:
-    async with _client(args) as client:
+async def load(args: argparse.Namespace) -> None:
+    async with NodeClient(home_of(args)) as client:
         kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
     how = f"Loaded {args.name}: {kept.tokens} tokens. Continue: `macluster run {kept.model} --session {args.name}`."
-    print(to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
-    return 0
+    print_facts(args, kept, [clean_text("\n".join([*message_lines(kept.messages), how]))])
 
 
 async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSession]) -> SavedSession:
@@ -61,11 +56,10 @@ async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSes
         raise
 
 
-async def delete(args: argparse.Namespace) -> int:
-    async with _client(args) as client:
+async def delete(args: argparse.Namespace) -> None:
+    async with NodeClient(home_of(args)) as client:
         await client.delete_session(SessionName(name=args.name))
-    print(to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
-    return 0
+    print_facts(args, {"deleted": args.name}, [f"Deleted {args.name}."])
 
 
 def session_lines(found: Sequence[SavedSession]) -> list[str]:
@@ -82,7 +76,3 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
 
 def message_lines(messages: Sequence[Message]) -> list[str]:
     return [line for message in messages for line in (f"[{message.role}]", message.content, "")]
-
-
-def _client(args: argparse.Namespace) -> NodeClient:
-    return NodeClient(Home(args.home.expanduser().absolute()))

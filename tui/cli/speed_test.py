@@ -14,7 +14,7 @@ from tui.client import NodeClient
 from tui.state.network_words import path_words
 
 
-async def speedtest(args: argparse.Namespace) -> int:
+async def speedtest(args: argparse.Namespace) -> None:
     """Measure the link between two Macs; interrupting the command stops the test."""
     async with NodeClient(home_of(args)) as client:
         try:
@@ -23,7 +23,6 @@ async def speedtest(args: argparse.Namespace) -> int:
             await client.stop_speed_test()
             raise
     print_facts(args, speed_facts(found), speed_lines(found))
-    return 0
 
 
 def speed_facts(found: SpeedResult) -> Facts:

@@ -13,16 +13,15 @@ from core.requests.answers import UnfinishedAnswer
 from core.requests.disks import DiskUse
 from core.text import clean_text
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, gigabytes, print_facts, table
+from tui.cli.output import Facts, fields_of, gigabytes, print_facts, table
 from tui.cli.plan import plan_facts
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.watch import watching
 from tui.state.format import cable_mark
 from tui.state.row_words import summary
 
 
-async def status(args: argparse.Namespace) -> int:
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def status(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         key = (await watch.client.trust()).key_storage
         unfinished = await watch.client.unfinished()
         disks = disk_facts(await watch.client.disks())
@@ -30,14 +29,11 @@ async def status(args: argparse.Namespace) -> int:
         facts = {"key_storage": key, "unfinished": unfinished_facts(unfinished), "workers": workers}
         lines = [f"Key: stored in {key}.", *unfinished_lines(unfinished)]
         print_facts(args, status_facts(watch.now) | facts, [*status_lines(watch.now), *lines])
-    return 0
 
 
-async def peers(args: argparse.Namespace) -> int:
-    async with Watch(home_of(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def peers(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         print_facts(args, watch.now.peers, peer_lines(watch.now.peers))
-    return 0
 
 
 def trust_line(trust: TrustChanged, plan: Plan | None) -> str:
@@ -63,9 +59,7 @@ def status_facts(now: Snapshot) -> Facts:
     return {
         "version": now.version,
         "trust": msgspec.structs.asdict(now.trust),
-        "peers": now.peers,
-        "plan_status": now.plan_status,
-        "plan_problem": now.plan_problem,
+        **fields_of(now, "peers", "plan_status", "plan_problem"),
         "plan": plan_facts(now.plan) if now.plan else None,
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
@@ -125,5 +119,4 @@ def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
 
 
 def unfinished_facts(answers: Sequence[UnfinishedAnswer]) -> list[Facts]:
-    fields = ("request_id", "model", "tokens", "max_tokens", "at")
-    return [{field: getattr(one, field) for field in fields} for one in answers]
+    return [fields_of(one, "request_id", "model", "tokens", "max_tokens", "at") for one in answers]

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=how_long)
 
 
-async def trace(args: argparse.Namespace) -> int:
+async def trace(args: argparse.Namespace) -> None:
     """Trace every stage for some seconds and print medians per phase."""
     request = TraceRequest(seconds=args.seconds)
     check(request)
@@ -39,7 +39,6 @@ async def trace(args: argparse.Namespace) -> int:
         except OSError as error:
             raise UsageError(f"Can't write {args.output}: {error.strerror}.", "Choose another file.") from error
     print_facts(args, trace_facts(traced), trace_lines(traced, args.output))
-    return 0
 
 
 def trace_facts(traced: TraceResult) -> Facts:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,12 +14,12 @@ from core.errors import DoesNotFit, TransferError, UsageError, error_from
 from core.events import Transfer
 from core.requests.disks import CopyRequest, DownloadRequest, TransferChange, TransferOrder
 from core.requests.plans import ModelChoice, PlanRequest, PreviewRequest
-from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.asking import choice_of
-from tui.cli.output import to_json
-from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts, print_progress, prints_facts
+from tui.cli.watch import Watch, watching
 from tui.state.disks import names_of, own_id, transfer_words
 from tui.state.format import is_ready
 from tui.state.load_options import download_of
@@ -32,8 +32,6 @@ _CHANGES: Final[dict[TransferChange, str]] = {
     "stop": "stop a transfer; the next download or copy continues from what has arrived",
     "limit": "limit the rate from now on",
 }
-
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_download(command: argparse.ArgumentParser) -> None:
@@ -56,8 +54,8 @@ def add_copy(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
 
 
-def add_transfers(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    fact(command, transfers)
+def add_transfers(command: argparse.ArgumentParser) -> None:
+    prints_facts(command, transfers)
     sub = command.add_subparsers(dest="what", metavar="pause|resume|stop|limit")
     for what, words in _CHANGES.items():
         change = sub.add_parser(what, help=words)
@@ -66,7 +64,7 @@ def add_transfers(command: argparse.ArgumentParser, fact: Callable[[argparse.Arg
         change.add_argument(
             "--to", action="append", default=[], metavar="MAC", help="only transfers to this Mac (default: all)"
         )
-        fact(change, change_transfers)
+        prints_facts(change, change_transfers)
 
 
 def _limit(text: str) -> int:
@@ -77,16 +75,14 @@ def _limit(text: str) -> int:
     return int(limit)
 
 
-async def download(args: argparse.Namespace) -> int:
+async def download(args: argparse.Namespace) -> None:
     """Download a model to this Mac, or to each Mac its layers; Ctrl+C stops, the same command continues."""
     request = msgspec.structs.replace(download_of(args.repo, args.revision), bytes_per_s=args.limit)
-    async with Watch(_home(args)) as watch:
-        await watch.attached(ATTACH_S)
+    async with watching(home_of(args)) as watch:
         if args.split or (not args.whole and await _wants_split(watch, request.repo)):
             return await _download_split(watch, args, request)
         done = await _to_its_end(watch, lambda: watch.client.download(request), {own_id(watch.now)})
-        _print(args, done, [f"{request.repo} is on this Mac's disk."])
-    return 0
+        print_facts(args, done, [f"{request.repo} is on this Mac's disk."])
 
 
 async def _wants_split(watch: Watch, repo: str) -> bool:
@@ -103,61 +99,49 @@ async def _wants_split(watch: Watch, repo: str) -> bool:
     return said == "split"
 
 
-async def _download_split(watch: Watch, args: argparse.Namespace, request: DownloadRequest) -> int:
+async def _download_split(watch: Watch, args: argparse.Namespace, request: DownloadRequest) -> None:
     begin = msgspec.structs.replace(request, split=True)
     (begun,) = await _to_its_end(watch, lambda: watch.client.download(begin), {own_id(watch.now)})
     found = [c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint]
     if not found:
         raise TransferError(f"{request.repo} can't be used here.", "`macluster models` says why.")
     if all(peer.device_id in found[0].held_by for peer in watch.now.peers if is_ready(peer)):
-        _print(args, [], [f"Every Mac already has all of {request.repo}."])
-        return 0
+        return print_facts(args, [], [f"Every Mac already has all of {request.repo}."])
     done = await give_parts(watch, PlanRequest(model=found[0].path), everyone=True, bytes_per_s=args.limit)
     names = names_of(watch.now, [each.mac for each in done])
     lines = [
         f"{names}: layers of {request.repo} downloaded.",
         "The first load compares all files with the hub's hashes.",
     ]
-    _print(args, done, lines)
-    return 0
+    print_facts(args, done, lines)
 
 
-async def copy(args: argparse.Namespace) -> int:
-    async with Watch(_home(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def copy(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         choice = _named(args.model, await watch.client.models())
         if args.split:
             wanted = PlanRequest(model=choice.path or choice.name)
             done = await give_parts(watch, wanted, args.to, bytes_per_s=args.limit)
             names = names_of(watch.now, [each.mac for each in done])
-            _print(
-                args,
-                done,
-                [f"Copied the layers for {names}." if done else f"Every Mac already has its layers of {choice.name}."],
-            )
-            return 0
+            there = f"Every Mac already has its layers of {choice.name}."
+            return print_facts(args, done, [f"Copied the layers for {names}." if done else there])
         to = _targets(watch, args.to, choice)
         if not to:
-            _print(args, [], [f"Those Macs already have {choice.name}."])
-            return 0
+            return print_facts(args, [], [f"Those Macs already have {choice.name}."])
         request = CopyRequest(fingerprint=choice.fingerprint, to=to, bytes_per_s=args.limit)
         done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
-        _print(args, done, [f"Copied {choice.name} to {names_of(watch.now, to)}."])
-    return 0
+        print_facts(args, done, [f"Copied {choice.name} to {names_of(watch.now, to)}."])
 
 
-async def transfers(args: argparse.Namespace) -> int:
-    async with Watch(_home(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def transfers(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         now = watch.now
     lines = [f"{t.model}: {', '.join(transfer_words(t, now, _WIDTH))}" for t in now.transfers]
-    _print(args, now.transfers, [clean_text(line) for line in lines] or ["No downloads or copies."])
-    return 0
+    print_facts(args, now.transfers, [clean_text(line) for line in lines] or ["No downloads or copies."])
 
 
-async def change_transfers(args: argparse.Namespace) -> int:
-    async with Watch(_home(args)) as watch:
-        await watch.attached(ATTACH_S)
+async def change_transfers(args: argparse.Namespace) -> None:
+    async with watching(home_of(args)) as watch:
         macs = [(peer.device_id, peer.name) for peer in watch.now.peers]
         to = tuple(pick(name, macs) for name in args.to)
         names = names_of(watch.now, [t.mac for t in watch.now.transfers if not to or t.mac in to])
@@ -165,8 +149,7 @@ async def change_transfers(args: argparse.Namespace) -> int:
         await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
     reported = {"pause": "Paused", "resume": "Resumed", "stop": "Stopped", "limit": "Limited"}
     words = f"{reported[args.what]} transfers to {names}." if names else "No downloads or copies."
-    _print(args, {"what": args.what, "macs": to}, [words])
-    return 0
+    print_facts(args, {"what": args.what, "macs": to}, [words])
 
 
 async def give_parts(
@@ -248,12 +231,4 @@ class Shown:
             line = clean_text(f"{what}: {how_far}")
             if not transfer.is_over and line != self._lines.get(mac):
                 self._lines[mac] = line
-                print(line, file=sys.stderr, flush=True)
-
-
-def _print(args: argparse.Namespace, facts: Any, lines: list[str]) -> None:
-    print(to_json(facts) if args.json else "\n".join(lines))
-
-
-def _home(args: argparse.Namespace) -> Home:
-    return Home(args.home.expanduser().absolute())
+                print_progress(line)

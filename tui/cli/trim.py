@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from core.models.files.layers_on_disk import layers_text, size_text
 from core.requests.disks import Trimmable, TrimRequest
 from core.text import clean_text
 from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
-from tui.cli.output import print_facts
+from tui.cli.output import print_facts, prints_facts
 from tui.client import NodeClient
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
 
-
-def add_trim(listed: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_trim(listed: argparse.ArgumentParser) -> None:
     sub = listed.add_subparsers(dest="action", metavar="trim")
     command = sub.add_parser("trim", help="delete downloaded layers that no plan needs; asks first")
     command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this model (default: of all)")
     can_ask(command)
-    fact(command, trim)
+    prints_facts(command, trim)
 
 
 async def trim(args: argparse.Namespace) -> int:

@@ -6,16 +6,16 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from core.errors import UsageError
 from core.events import TrustChanged
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
-from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.asking import agreed, can_ask
-from tui.cli.output import table, to_json
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts, print_progress, prints_facts, table
 from tui.cli.status import trust_line
 from tui.client import NodeClient
 from tui.state.format import age, fingerprint
@@ -24,12 +24,12 @@ from tui.state.trust_actions import TrustAction, why_not
 KEEP_THEM: Final = "Write down these 24 words and keep them elsewhere. They are shown once and replace older ones."
 MIN_HASH: Final = 8
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
+_T = TypeVar("_T")
 
 
-def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(trust: argparse.ArgumentParser) -> None:
     sub = trust.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fact(sub.add_parser("list", help="list every Mac with its level, its role and what it sees"), show_all)
+    prints_facts(sub.add_parser("list", help="list every Mac with its level, its role and what it sees"), show_all)
     for name, text, run in (
         ("show", "show one Mac in detail", show_one),
         ("revoke", "revoke a Mac for good; every member closes its links", revoke),
@@ -43,10 +43,10 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
             command.add_argument("name", metavar="NAME")
         if name == "revoke":
             can_ask(command)
-        fact(command, run)
+        prints_facts(command, run)
     key = sub.add_parser("key", help="show where this Mac's key is stored, or move it")
     key.add_argument("place", choices=("file", "keychain"), nargs="?", help="move it there (default: show where it is)")
-    fact(key, keep_key)
+    prints_facts(key, keep_key)
     turn = sub.add_parser("rotate", help="give this Mac a new key")
     recovery = sub.add_parser("recover", help="make this Mac an admin with the 24 words")
     recovery.add_argument("--new", action="store_true", help="create new words instead; they replace older ones")
@@ -57,64 +57,61 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
     )
     for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
         can_ask(command)
-        fact(command, run)
+        prints_facts(command, run)
 
 
 async def show_all(args: argparse.Namespace) -> int:
-    return await _change(args, lambda client: client.trust())
+    return await _print_after(args, NodeClient.trust)
 
 
-async def show_one(args: argparse.Namespace) -> int:
-    async with NodeClient(_home(args)) as client:
-        view = await client.trust()
+async def show_one(args: argparse.Namespace) -> None:
+    view = await _asked(args, NodeClient.trust)
     wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
     mac = next(m for m in view.macs if m.device_id == wanted)
-    print(to_json(mac) if args.json else "\n".join(mac_lines(mac)))
-    return 0
+    print_facts(args, mac, mac_lines(mac))
 
 
-async def keep_key(args: argparse.Namespace) -> int:
+async def keep_key(args: argparse.Namespace) -> None:
     """Move this Mac's key, or show where it is; needs no node."""
     from core.node.base.last_run import KEYCHAIN_ASKS
     from core.trust.key_storage import key_place, move_key
 
     def on_wait(is_waiting: bool) -> None:
         if is_waiting:
-            print(f"{KEYCHAIN_ASKS.what}", file=sys.stderr, flush=True)
+            print_progress(KEYCHAIN_ASKS.what)
 
-    folder = _home(args).identity
+    folder = home_of(args).identity
     moved = move_key(folder, args.place, on_wait) if args.place else False
     place = key_place(folder)
     names = {"keychain": "this Mac's keychain", "file": f"a file that only this account can read ({folder}/passphrase)"}
     reported = f"The passphrase of this Mac's key is stored in {names[place]}."
-    print(to_json({"key": place, "moved": moved}) if args.json else reported)
-    return 0
+    print_facts(args, {"key": place, "moved": moved}, [reported])
 
 
 async def revoke(args: argparse.Namespace) -> int:
     await _allowed(args, "revoke", args.mac)
     if not await agreed(args, f"This revokes {args.mac} for good; its key can't return."):
         return 1
-    return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
+    return await _print_after(args, lambda client: client.revoke(Target(mac=args.mac)))
 
 
 async def promote(args: argparse.Namespace) -> int:
-    return await _change(args, lambda client: client.promote(Target(mac=args.mac)))
+    return await _print_after(args, lambda client: client.promote(Target(mac=args.mac)))
 
 
 async def demote(args: argparse.Namespace) -> int:
-    return await _change(args, lambda client: client.demote(Target(mac=args.mac)))
+    return await _print_after(args, lambda client: client.demote(Target(mac=args.mac)))
 
 
 async def rename(args: argparse.Namespace) -> int:
-    return await _change(args, lambda client: client.rename(Rename(mac=args.mac, name=args.name)))
+    return await _print_after(args, lambda client: client.rename(Rename(mac=args.mac, name=args.name)))
 
 
 async def rotate(args: argparse.Namespace) -> int:
     await _allowed(args, "rotate")
     if not await agreed(args, "This gives this Mac a new key and revokes the old one."):
         return 1
-    return await _change(args, lambda client: client.rotate())
+    return await _print_after(args, NodeClient.rotate)
 
 
 async def recover(args: argparse.Namespace) -> int:
@@ -126,29 +123,27 @@ async def recover(args: argparse.Namespace) -> int:
     what = "This replaces the current recovery words." if args.new else "This uses up the 24 words."
     if not await agreed(args, what):
         return 1
-    async with NodeClient(_home(args)) as client:
-        if args.new:
-            words = await client.new_recovery()
-        else:
-            phrase = RecoveryPhrase(words=await asyncio.to_thread(_typed_words), lost=tuple(args.lost))
-            words = await client.recover(phrase)
-    print(to_json(words) if args.json else "\n".join(word_lines(words)))
+    if args.new:
+        words = await _asked(args, NodeClient.new_recovery)
+    else:
+        phrase = RecoveryPhrase(words=await asyncio.to_thread(_typed_words), lost=tuple(args.lost))
+        words = await _asked(args, lambda client: client.recover(phrase))
+    print_facts(args, words, word_lines(words))
     return 0
 
 
 async def resolve(args: argparse.Namespace) -> int:
-    async with NodeClient(_home(args)) as client:
-        view = await client.trust()
+    view = await _asked(args, NodeClient.trust)
     if view.fork is None:
         raise UsageError("The roster has not forked: there is nothing to resolve.")
     if not args.keep:
         reported = {"fork": view.fork, "epoch": view.fork_epoch, "notes": view.fork_notes}
-        print(to_json(reported) if args.json else "\n".join(fork_lines(view)))
+        print_facts(args, reported, fork_lines(view))
         return 1
     keep = _side(args.keep, view.fork)
     if not await agreed(args, f"This Mac will keep {keep[:8]} and refuse every other history."):
         return 1
-    return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
+    return await _print_after(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
 
 
 def trust_lines(view: TrustView) -> list[str]:
@@ -225,20 +220,19 @@ def _typed_words() -> str:
 
 async def _allowed(args: argparse.Namespace, action: TrustAction, mac: str = "") -> None:
     """Raise UsageError before a confirmation that the node would then refuse."""
-    async with NodeClient(_home(args)) as client:
-        view = await client.trust()
+    view = await _asked(args, NodeClient.trust)
     in_roster = [(m.device_id, m.name) for m in view.macs if m.role in ("admin", "member")]
     wanted = pick(mac, in_roster) if mac else ""
     if why := why_not(view, next((m for m in view.macs if m.device_id == wanted), None), action):
         raise UsageError(why)
 
 
-async def _change(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:
-    async with NodeClient(_home(args)) as client:
-        view = await ask(client)
-    print(to_json(view) if args.json else "\n".join(trust_lines(view)))
+async def _asked(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[_T]]) -> _T:
+    async with NodeClient(home_of(args)) as client:
+        return await ask(client)
+
+
+async def _print_after(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:
+    view = await _asked(args, ask)
+    print_facts(args, view, trust_lines(view))
     return 0
-
-
-def _home(args: argparse.Namespace) -> Home:
-    return Home(args.home.expanduser().absolute())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import IdentityError, NodeError, UsageError
@@ -13,7 +12,7 @@ from core.text import clean_text
 from tui.cli import service
 from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
-from tui.cli.output import gigabytes, print_facts
+from tui.cli.output import gigabytes, print_facts, prints_facts
 from tui.client import is_listening
 from tui.control.crash import TRACE
 from tui.control.preferences import config_file, memory_in
@@ -22,11 +21,9 @@ from tui.control.preferences import config_file, memory_in
 BESIDE = (".tmp", ".new", ".1")
 
 
-def add_options(
-    command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, service.Command], None]
-) -> None:
+def add_options(command: argparse.ArgumentParser) -> None:
     can_ask(command)
-    fact(command, uninstall)
+    prints_facts(command, uninstall)
 
 
 async def uninstall(args: argparse.Namespace) -> int:

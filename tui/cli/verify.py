@@ -6,15 +6,14 @@ import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
+from tui.cli.output import prints_facts
 
 
-def add_options(verify: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+def add_options(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("--with", dest="mac", default="", metavar="MAC", help="check the link to this paired Mac too")
     verify.add_argument("--host", default="0.0.0.0", help="address to check (default: all interfaces)")
-    fact(verify, run)
+    prints_facts(verify, run)
 
 
 async def run(args: argparse.Namespace) -> int:

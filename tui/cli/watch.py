@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 
 from core.errors import LinkTimeout, MaclusterError, NodeUnreachable
@@ -88,3 +88,11 @@ class Watch:
             self._error = error
         async with self._changed:
             self._changed.notify_all()
+
+
+@asynccontextmanager
+async def watching(home: Home) -> AsyncIterator[Watch]:
+    """Follow the node of `home`, from its first snapshot on. Raises NodeUnreachable if none runs."""
+    async with Watch(home) as watch:
+        await watch.attached(ATTACH_S)
+        yield watch

@@ -21,13 +21,14 @@ import msgspec
 from core.errors import BadModel, TransferError
 from core.events import Value
 from core.models.files.checked_files import name_of
-from core.models.files.parts import Part
+from core.models.files.parts import Part, ranges
 from core.numbers import Size
 from core.settings import MIB
 from core.trust.private_files import write_private
 
 # the same on every Mac, because Macs exchange block hashes; five parts of a block fill five messages
 BLOCK_BYTES: Final = 5 * 48 * 1024
+HASH_BYTES: Final = 32  # of a SHA-256
 MAP_NAME: Final = ".blocks"
 WHOLE_NAME: Final = ".fetched"
 MAX_HEAD_BYTES: Final = MIB
@@ -72,28 +73,39 @@ class BlockMap:
 
     @property
     def there_bytes(self) -> int:
-        return sum(self.files[name].length(block) for name, known in self.hashes.items() for block in known)
+        return self.nbytes_of(self.hashes)
+
+    def nbytes_of(self, blocks: Mapping[str, Iterable[int]]) -> int:
+        return sum(self.files[name].length(block) for name, numbers in blocks.items() for block in numbers)
+
+    def missing(self, parts: Iterable[Part]) -> dict[str, set[int]]:
+        """Missing blocks with bytes of `parts`, by file."""
+        return {name: blocks - self.hashes.get(name, {}).keys() for name, blocks in blocks_by_file(parts).items()}
 
     def lacking(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """Ranges of `parts` that are missing; a file that isn't in the map counts as complete."""
-        return tuple(lack for part in parts if part.file in self.files for lack in self._lacking(part))
+        return tuple(
+            Part(file=part.file, begin=max(part.begin, start * BLOCK_BYTES), end=min(part.end, stop * BLOCK_BYTES))
+            for part in parts
+            if part.file in self.files
+            for start, stop in ranges(sorted(self.missing([part])[part.file]))
+        )
 
-    def _lacking(self, part: Part) -> Iterable[Part]:
-        known = self.hashes.get(part.file, {})
-        begin = None
-        for block in blocks_of(part):
-            if block in known:
-                if begin is not None:
-                    yield Part(file=part.file, begin=begin, end=block * BLOCK_BYTES)
-                begin = None
-            elif begin is None:
-                begin = max(part.begin, block * BLOCK_BYTES)
-        if begin is not None:
-            yield Part(file=part.file, begin=begin, end=part.end)
+
+def hash_at(hashes: bytes | bytearray | memoryview, block: int) -> bytes:
+    """SHA-256 of a block in the concatenated hashes of a file; empty if they end before it."""
+    return bytes(hashes[block * HASH_BYTES : (block + 1) * HASH_BYTES])
 
 
 def blocks_of(part: Part) -> range:
     return range(part.begin // BLOCK_BYTES, -(-part.end // BLOCK_BYTES) if part.nbytes else 0)
+
+
+def blocks_by_file(parts: Iterable[Part]) -> dict[str, set[int]]:
+    blocks: dict[str, set[int]] = {}
+    for part in parts:
+        blocks.setdefault(part.file, set()).update(blocks_of(part))
+    return blocks
 
 
 def whole_parts(files: Mapping[str, FileFacts]) -> tuple[Part, ...]:

@@ -15,13 +15,20 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import MAX_HEAD_BYTES, MAX_RECORDS_BYTES, BlockMap, FileFacts, read_map
+from core.models.files.block_map import (
+    HASH_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_RECORDS_BYTES,
+    BlockMap,
+    FileFacts,
+    hash_at,
+    read_map,
+)
 from core.models.files.checked_files import name_of
 from core.models.files.hub_origin import read_origin
 from core.trust.private_files import write_private
 
 COMPARED_NAME: Final = ".compared"
-HASH_BYTES: Final = 32
 
 Compared = Mapping[str, bytes]
 
@@ -69,15 +76,10 @@ def doubtful(directory: Path) -> Doubtful:
     )
 
 
-def block_hash(compared: Compared, name: str, block: int) -> bytes:
-    """Expected hash of a block; b"" if its file was not compared."""
-    return compared.get(name, b"")[block * HASH_BYTES :][:HASH_BYTES]
-
-
 def without_false(there: BlockMap, compared: Compared) -> BlockMap:
     """The map without blocks that differ from the compared files."""
     hashes = {
-        name: {block: sha256 for block, sha256 in known.items() if sha256 == block_hash(compared, name, block)}
+        name: {block: sha256 for block, sha256 in known.items() if sha256 == hash_at(compared[name], block)}
         if name in compared
         else known
         for name, known in there.hashes.items()

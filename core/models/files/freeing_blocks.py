@@ -10,9 +10,9 @@ from typing import Final
 
 from core.errors import Busy, TransferError
 from core.mac.sparse_files import PAGE_BYTES, punch_hole
-from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, read_map, write_map
+from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_by_file, read_map, write_map
 from core.models.files.compared_hashes import write_compared
-from core.models.files.parts import Part
+from core.models.files.parts import Part, ranges
 from core.trust.private_files import folder_to_disk, to_disk
 
 _WEIGHTS: Final = ".safetensors"
@@ -20,9 +20,7 @@ _WEIGHTS: Final = ".safetensors"
 
 def kept_of(there: BlockMap, needed: Iterable[Part]) -> BlockMap:
     """Blocks to keep: those with a byte of `needed`, and all of the files without weights."""
-    blocks: dict[str, set[int]] = {}
-    for part in needed:
-        blocks.setdefault(part.file, set()).update(blocks_of(part))
+    blocks = blocks_by_file(needed)
 
     def stays(name: str, block: int) -> bool:
         return not name.endswith(_WEIGHTS) or block in blocks.get(name, ())
@@ -52,21 +50,18 @@ def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callab
     (directory / WHOLE_NAME).unlink(missing_ok=True)
     folder_to_disk(directory)
     for name, known in kept.hashes.items():
-        _punch(directory / name, known, len(kept.files[name].blocks))
+        _punch(directory / name, [block for block in kept.files[name].blocks if block not in known])
 
 
 def _in_order(known: Mapping[int, bytes]) -> bytes:
     return b"".join(known[block] for block in sorted(known))
 
 
-def _punch(file: Path, known: Mapping[int, bytes], blocks: int) -> None:
+def _punch(file: Path, blocks: Iterable[int]) -> None:
     fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        begin = 0
-        for block in (*sorted(known), blocks):
-            if block > begin:
-                punch_hole(fd, begin * BLOCK_BYTES, min(block * BLOCK_BYTES, os.fstat(fd).st_size))
-            begin = block + 1
+        for start, stop in ranges(blocks):
+            punch_hole(fd, start * BLOCK_BYTES, min(stop * BLOCK_BYTES, os.fstat(fd).st_size))
         to_disk(fd)
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -89,12 +89,7 @@ def main() -> int:
     order: FetchOrder | BeginOrder | PartsOrder = msgspec.msgpack.decode(next(arriving), type=AnyOrder)
     pace = ByteRateLimit()
     threading.Thread(target=_follow_parent, args=(arriving, pace), daemon=True).start()
-    turn = threading.Lock()
-
-    def report(fetched: Fetched) -> None:
-        with turn:
-            write_message(output, fetched)
-
+    report: Callable[[Fetched], None] = partial(write_message, output)
     try:
         match order:
             case FetchOrder():

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from io import BytesIO
 from pathlib import Path
+from time import monotonic
 from typing import Final, NamedTuple
 
 from huggingface_hub.errors import RevisionNotFoundError
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.checked_files import POINTER
-from core.models.files.compared_hashes import Compared, block_hash, read_compared
+from core.models.files.compared_hashes import Compared, read_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import HubFile, model_of
 from core.models.files.hub_origin import HubOrigin, write_origin
-from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint
+from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint, in_threads
 from core.models.files.model_settings import ADAPTER_NAME, SMALL_FILES
-from core.models.files.parts import Part
+from core.models.files.parts import Part, ranges
 from core.models.files.safetensors import MAX_HEADER_BYTES
+from core.rates import Throttle
 from core.settings import MIB
 from core.trust.private_files import private_folder
 
-CONNECTIONS: Final = 4
 RANGE_BLOCKS: Final = 32
 COMMIT_S: Final = 1.0
-FETCHED_EVERY_S: Final = 0.25
 MAX_SMALL_BYTES: Final = 64 * MIB
 
 Report = Callable[[Fetched], None]
@@ -59,16 +59,17 @@ def begin(order: BeginOrder, report: Report) -> None:
     below = Path(order.below)
     reader = HubReader(origin, patience)
     total = sum(min(file.size, BLOCK_BYTES) if _is_weights(file) else file.size for file in files)
-    done = 0
     contents: dict[str, bytes] = {}
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for are_weights in (False, True):
-            coming = {pool.submit(_beginning, reader, f): f for f in files if _is_weights(f) == are_weights}
-            for each in as_completed(coming):
-                content = contents[coming[each].name] = each.result()
-                done += min(len(content), total - done)
-                report(Fetched(done=done, total=total))
-            model.check(contents)
+
+    def fetch(file: HubFile) -> None:
+        contents[file.name] = _beginning(reader, file)
+
+    def tell() -> None:
+        report(Fetched(done=min(total, sum(map(len, list(contents.values())))), total=total))
+
+    for are_weights in (False, True):
+        in_threads([partial(fetch, f) for f in files if _is_weights(f) == are_weights], patience.stop, tell)
+        model.check(contents)
     contents.pop(ADAPTER_NAME, None)
     facts = {file.name: _facts(file, contents[file.name]) for file in files if file.name in contents}
     place = below / f"hub-{hashlib.sha256(f'{origin.repo}@{origin.commit}'.encode()).hexdigest()[:32]}"
@@ -97,11 +98,11 @@ def _beginning(reader: HubReader, file: HubFile) -> bytes:
         if file.size > MAX_SMALL_BYTES:
             raise TransferError(f"{file.name} has {file.size} bytes on the hub.", "Choose another repository.")
         content = b"".join(reader.read(file, 0, file.size))
-        file.check_bytes(content)
+        file.check(BytesIO(content))
         return content
     content = b"".join(reader.read(file, 0, min(BLOCK_BYTES, file.size)))
     if content.startswith(POINTER):
-        file.check_bytes(content)
+        file.check(BytesIO(content))
     length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER_BYTES, file.size - 8):
         raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
@@ -117,11 +118,8 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
     """Download the missing blocks of `parts`. Raises as `begin`; blocks received by then are kept."""
     check_endpoint()
     folder = Path(order.folder)
-    there = read_map(folder)
-    if there is None:
-        return
-    writer = BlockWriter(folder, there.files)
-    work = _Bringing(writer, read_compared(folder, there.files), order.origin, order.parts, report, pace)
+    writer = BlockWriter(folder, order.files)
+    work = _Bringing(writer, read_compared(folder, order.files), order.origin, order.parts, report, pace)
     try:
         work.run()
     except RevisionNotFoundError as error:
@@ -137,7 +135,7 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
 
 
 class _Bringing:
-    """Fetches several ranges at a time; syncs received blocks at the end of each range and once a second."""
+    """Fetches several ranges at a time; syncs received blocks at the end of each range and every COMMIT_S seconds."""
 
     def __init__(
         self,
@@ -149,38 +147,21 @@ class _Bringing:
         pace: ByteRateLimit,
     ) -> None:
         self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
-        self._stop = threading.Event()
-        self._reader = HubReader(origin, Patience(self._stop), pace)
+        self._patience, self._commits = Patience(), Throttle(COMMIT_S)
+        self._reader = HubReader(origin, self._patience, pace)
         self._runs = list(runs_of(writer.map, parts))
-        files = writer.map.files
-        wanted = {(part.file, block) for part in parts for block in blocks_of(part)}
-        self.total = sum(files[name].length(block) for name, block in wanted)
-        self._before = self.total - sum(_end(files, run) - run.start * BLOCK_BYTES for run in self._runs)
+        self.total = writer.map.nbytes_of(blocks_by_file(parts))
+        self._before = self.total - writer.map.nbytes_of(writer.map.missing(parts))
 
     def run(self) -> None:
         """Fetch all ranges. Raises the first error after the other fetches have ended."""
-        self._report(self._now())
-        reporting = threading.Thread(target=self._keep_reporting, daemon=True)
-        reporting.start()
-        try:
-            with ThreadPoolExecutor(CONNECTIONS) as pool:
-                coming = [pool.submit(self._bring, run) for run in self._runs]
-                try:
-                    for each in as_completed(coming):
-                        each.result()
-                except BaseException:
-                    self._stop.set()
-                    pool.shutdown(cancel_futures=True)
-                    raise
-        finally:
-            self._stop.set()
-            reporting.join()
-        self._report(self._now())
+        in_threads([partial(self._bring, run) for run in self._runs], self._patience.stop, self._commit_and_report)
+        self._commit_and_report()
 
     def _bring(self, run: Run) -> None:
         facts = self._writer.map.files[run.name]
         file = RemoteFile(run.name, facts.size, facts.sha256)
-        begin, end = run.start * BLOCK_BYTES, _end(self._writer.map.files, run)
+        begin, end = run.start * BLOCK_BYTES, min(run.stop * BLOCK_BYTES, facts.size)
         held, block = bytearray(), run.start
         try:
             for piece in self._reader.read(file, begin, end):
@@ -195,38 +176,19 @@ class _Bringing:
             self._writer.commit()
 
     def _put(self, name: str, block: int, data: bytes) -> None:
-        if not self._writer.put(name, block, data, block_hash(self._compared, name, block)):
+        if not self._writer.put(name, block, data, hash_at(self._compared.get(name, b""), block)):
             what = f"The blocks of {name} from {self._origin.repo} do not match the hub's hash of the whole file."
             raise TransferError(what, "Try again, without a mirror if HF_ENDPOINT is set.")
 
-    def _keep_reporting(self) -> None:
-        waited = 0.0
-        while not self._stop.wait(FETCHED_EVERY_S):
-            waited += FETCHED_EVERY_S
-            if waited >= COMMIT_S:
-                self._writer.commit()
-                waited = 0.0
-            self._report(self._now())
-
-    def _now(self) -> Fetched:
-        return Fetched(done=self._before + self._writer.committed_bytes, total=self.total)
+    def _commit_and_report(self) -> None:
+        if self._commits.take(monotonic()):
+            self._writer.commit()
+        self._report(Fetched(done=self._before + self._writer.committed_bytes, total=self.total))
 
 
 def runs_of(there: BlockMap, parts: Iterable[Part]) -> Iterator[Run]:
     """Missing blocks of `parts` in ranges of at most RANGE_BLOCKS, file by file."""
-    wanted = sorted({(part.file, block) for part in parts for block in blocks_of(part)})
-    missing = [(name, block) for name, block in wanted if block not in there.hashes.get(name, {})]
-    run: Run | None = None
-    for name, block in missing:
-        if run and (name, block) == (run.name, run.stop) and run.stop - run.start < RANGE_BLOCKS:
-            run = run._replace(stop=block + 1)
-            continue
-        if run:
-            yield run
-        run = Run(name, block, block + 1)
-    if run:
-        yield run
-
-
-def _end(files: Mapping[str, FileFacts], run: Run) -> int:
-    return min(run.stop * BLOCK_BYTES, files[run.name].size)
+    for name, missing in sorted(there.missing(parts).items()):
+        for start, stop in ranges(sorted(missing)):
+            for at in range(start, stop, RANGE_BLOCKS):
+                yield Run(name, at, min(at + RANGE_BLOCKS, stop))

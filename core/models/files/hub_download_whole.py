@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import glob
 import shutil
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,12 +20,10 @@ from core.errors import TransferError
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import Fetched, FetchOrder
 from core.models.files.hub_files import HubFile, model_of
-from core.models.files.hub_reader import HubReader, Patience
+from core.models.files.hub_reader import HubReader, Patience, in_threads
 from core.models.files.model_settings import SMALL_FILES
 from core.settings import GB
 
-CONNECTIONS: Final = 4
-FETCHED_EVERY_S: Final = 0.25
 SPARE_BYTES: Final = GB
 
 
@@ -37,7 +34,7 @@ class Wanted(NamedTuple):
     blob: Path
 
     @property
-    def partial(self) -> Path:
+    def begun(self) -> Path:
         return self.blob.with_name(f"{self.blob.name}.incomplete")
 
 
@@ -59,17 +56,8 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
         _bring(reader, wanted)
     model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
     _check_room(Path(order.cache), total - _there(files))
-    ended = threading.Event()
-    reporter = threading.Thread(target=_keep_reporting, args=(files, total, report, ended), daemon=True)
-    reporter.start()
-    pool = ThreadPoolExecutor(CONNECTIONS)
-    try:
-        for coming in as_completed([pool.submit(_bring, reader, file) for file in files]):
-            coming.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        ended.set()
-    reporter.join()
+    jobs = [partial(_bring, reader, wanted) for wanted in files]
+    in_threads(jobs, patience.stop, lambda: report(Fetched(done=_there(files), total=total)))
     report(Fetched(done=total, total=total))
     names = [glob.escape(file.name) for file in found]
     snapshot_download(order.repo, revision=origin.commit, cache_dir=order.cache, allow_patterns=names)
@@ -81,27 +69,28 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
 
 def _bring(reader: HubReader, wanted: Wanted) -> None:
     """Download one file from where an earlier run stopped."""
-    file, partial = wanted.file, wanted.partial
+    file, begun = wanted.file, wanted.begun
     if wanted.blob.exists():
         return
-    if partial.exists() and partial.stat().st_size > file.size:
-        partial.unlink()
-    with partial.open("ab") as out:
+    if begun.exists() and begun.stat().st_size > file.size:
+        begun.unlink()
+    with begun.open("ab") as out:
         for piece in reader.read(file, out.tell(), file.size):
             out.write(piece)
     try:
-        file.check(partial)
+        with begun.open("rb") as content:
+            file.check(content)
     except TransferError:
-        partial.unlink()
+        begun.unlink()
         raise
-    partial.replace(wanted.blob)
+    begun.replace(wanted.blob)
 
 
 def _there(files: Sequence[Wanted]) -> int:
     """Bytes on disk, of complete and partial files."""
     sizes = 0
     for wanted in files:
-        for path in (wanted.blob, wanted.partial):
+        for path in (wanted.blob, wanted.begun):
             try:
                 sizes += min(path.stat().st_size, wanted.file.size)
                 break
@@ -116,11 +105,3 @@ def _check_room(cache: Path, missing: int) -> None:
     if missing + SPARE_BYTES > free:
         what = f"The download needs {missing / GB:.1f} GB; this disk has {free / GB:.1f} GB free."
         raise TransferError(what, "Free some space on the disk, then try again.")
-
-
-def _keep_reporting(
-    files: Sequence[Wanted], total: int, report: Callable[[Fetched], None], ended: threading.Event
-) -> None:
-    while not ended.is_set():
-        report(Fetched(done=_there(files), total=total))
-        ended.wait(FETCHED_EVERY_S)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple
+from functools import partial
+from itertools import chain
+from typing import BinaryIO, Final, NamedTuple
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.hf_api import RepoFile
@@ -34,29 +35,16 @@ class HubFile(RemoteFile):
     def is_large(self) -> bool:
         return len(self.etag) == 64
 
-    def check(self, path: Path) -> None:
-        """Raise TransferError unless the file at `path` matches."""
-        digest = self._digest()
-        with path.open("rb") as content:
-            while piece := content.read(MIB):
-                digest.update(piece)
-        self._compare(digest)
-
-    def check_bytes(self, content: bytes) -> None:
+    def check(self, content: BinaryIO) -> None:
         """Raise TransferError unless `content` matches."""
-        digest = self._digest()
-        digest.update(content)
-        if content.startswith(POINTER):
+        head = b"" if self.is_large else f"blob {self.size}\0".encode()
+        digest = hashlib.sha256() if self.is_large else hashlib.sha1(head, usedforsecurity=False)
+        begin = content.read(MIB)
+        if begin.startswith(POINTER):
             cure = "Download from the hub itself, without HF_ENDPOINT, or use another mirror."
             raise TransferError(f"{self.name} is only a pointer on this mirror, which lacks the large files.", cure)
-        self._compare(digest)
-
-    def _digest(self) -> hashlib._Hash:
-        if self.is_large:
-            return hashlib.sha256()
-        return hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)
-
-    def _compare(self, digest: hashlib._Hash) -> None:
+        for piece in chain([begin], iter(partial(content.read, MIB), b"")):
+            digest.update(piece)
         if digest.hexdigest() != self.etag:
             raise TransferError(f"{self.name} arrived damaged.", "Download it again. Intact files are kept.")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import monotonic
@@ -33,6 +34,8 @@ TRIES: Final = 6
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 300.0
 MAX_REDIRECTS: Final = 5
+CONNECTIONS: Final = 4
+MEANWHILE_S: Final = 0.25
 LOOK_S: Final = 0.5
 _RANGE: Final = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
 _SPENT: Final = re.compile(r";\s*r=0\s*;\s*t=(\d{1,6})\b")  # no request left, and the seconds until the next
@@ -74,6 +77,25 @@ class Patience:
         if isinstance(error, _FOR_GOOD) or failed >= TRIES or after_s is None or self.stop.is_set():
             raise error
         self.stop.wait(min(max(after_s, FIRST_WAIT_S * 2 ** (failed - 1)), LONGEST_WAIT_S))
+
+
+def in_threads(jobs: Iterable[Callable[[], object]], stop: threading.Event, meanwhile: Callable[[], None]) -> None:
+    """Run `jobs`, CONNECTIONS at a time, and call `meanwhile` every MEANWHILE_S seconds.
+
+    Raises the first error after the other jobs have ended, which `stop` hastens.
+    """
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        coming = {pool.submit(job) for job in jobs}
+        try:
+            while coming:
+                meanwhile()
+                done, coming = wait(coming, MEANWHILE_S, FIRST_EXCEPTION)
+                for each in done:
+                    each.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 class HubReader:

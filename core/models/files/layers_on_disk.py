@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Set
 
 from core.errors import ModelNotFound
 from core.models.files.block_map import BlockMap
 from core.models.files.layout import layer_of
-from core.models.files.parts import Part
+from core.models.files.parts import Part, Ranges, ranges
 from core.models.files.safetensors import SafetensorsHeader
 from core.settings import GB
 
 Headers = Mapping[str, SafetensorsHeader]
-Ranges = tuple[tuple[int, int], ...]
 
 
 def layers_here(layers: int, headers: Headers, there: BlockMap | None) -> Ranges:
@@ -47,12 +45,6 @@ def layers_text(which: Ranges) -> str:
 def size_text(nbytes: int) -> str:
     """ "4.2 GB", "0.3 MB"."""
     return f"{nbytes / GB:.1f} GB" if nbytes >= GB / 10 else f"{nbytes / 1e6:.1f} MB"
-
-
-def ranges(numbers: Iterable[int]) -> Ranges:
-    """Group ascending numbers into half-open ranges."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    return tuple((run[0], run[-1] + 1) for run in runs)
 
 
 def _tensors(headers: Headers) -> Iterator[tuple[str, Part]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from core.events import Value
 from core.models.files.safetensors import SafetensorsHeader
+
+Ranges = tuple[tuple[int, int], ...]
 
 
 class Part(Value, frozen=True, kw_only=True):
@@ -21,7 +23,7 @@ class Part(Value, frozen=True, kw_only=True):
         return self.end - self.begin
 
 
-def by_file(parts: Iterable[Part]) -> dict[str, tuple[tuple[int, int], ...]]:
+def by_file(parts: Iterable[Part]) -> dict[str, Ranges]:
     """(begin, end) pairs of `parts` by file name, in order."""
     pieces: dict[str, list[tuple[int, int]]] = {}
     for part in parts:
@@ -52,6 +54,12 @@ def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tup
             end = max(end, first + nbytes)
         parts.append(Part(file=file, begin=begin, end=end))
     return tuple(parts)
+
+
+def ranges(numbers: Iterable[int]) -> Ranges:
+    """Group ascending numbers into half-open ranges."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return tuple((run[0], run[-1] + 1) for run in runs)
 
 
 def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:

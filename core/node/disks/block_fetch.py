@@ -6,24 +6,32 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
+from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.block_serving import MAX_PORTS
-from core.node.disks.byte_links import HASH_BYTES, MAX_RUN, ReceivedBlock, RunRequest, blocks_in
+from core.node.disks.byte_links import (
+    MAX_HASHES,
+    MAX_RUN,
+    NOT_HERE,
+    FileList,
+    ReceivedBlock,
+    RunRequest,
+    blocks_in,
+)
 from core.node.disks.copy_checks import KEPT_FREE_BYTES, check_free
-from core.node.disks.messages import MAX_HASHES, NOT_HERE, HeldModel
-from core.node.disks.transfer_progress import Report
+from core.node.disks.messages import HeldModel
+from core.node.disks.transfer_progress import Report, TransferProgress
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends; one port stays free for comparing whole files
@@ -33,13 +41,15 @@ WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
+# gets the device id of a Mac that sent damaged data, and its description
+Warn = Callable[[str, str], None]
 
-class CopyReports(NamedTuple):
-    """Callbacks of a copy."""
 
-    report: Report
-    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
-    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
+class CopySource(NamedTuple):
+    """A Mac with the files of a model."""
+
+    link: BlockLink
+    listed: FileList
 
 
 class WantedCopy(NamedTuple):
@@ -49,9 +59,9 @@ class WantedCopy(NamedTuple):
     files: Mapping[str, FileFacts]
     folder: Path
     wanted: Sequence[Part]
-    sources: Mapping[str, bool]  # device id of Macs with the same files -> has all of them
-    reports: CopyReports
-    limit: ByteRateLimit
+    sources: Mapping[str, CopySource]  # by device id
+    progress: TransferProgress
+    warn: Warn
 
 
 class BlockFetch:
@@ -60,7 +70,7 @@ class BlockFetch:
     def __init__(self, requests: BlockRequests, copy: WantedCopy, writer: BlockWriter, report: Report) -> None:
         self._requests, self._writer, self._report, self._files = requests, writer, report, copy.files
         self._fingerprint, self._sources, self._folder = copy.model.fingerprint, copy.sources, copy.folder
-        self._wanted, self._warn, self._limit = copy.wanted, copy.reports.warn, copy.limit
+        self._wanted, self._warn, self._limit = copy.wanted, copy.warn, copy.progress.limit
         self._schedule = BlockSchedule((), {})
         self._pages: dict[tuple[str, str, int], bytes] = {}  # hashes by source, file and first block
         self._asking = {source: asyncio.Lock() for source in self._sources}
@@ -71,27 +81,27 @@ class BlockFetch:
 
     async def run(self) -> None:
         """Fetch the missing blocks. Raises TransferError, LinkLost, LinkTimeout, OSError."""
-        wanted = {FileBlock(part.file, number) for part in self._wanted for number in blocks_of(part)}
-        known = self._writer.map.hashes
-        missing = [block for block in wanted if block.number not in known.get(block.file, {})]
-        self._total = sum(map(self._length, wanted))
-        self._there = self._total - sum(map(self._length, missing))
+        there = self._writer.map
+        lacking = there.missing(self._wanted)
+        missing = [FileBlock(name, number) for name, numbers in lacking.items() for number in numbers]
+        self._total = there.nbytes_of(blocks_by_file(self._wanted))
+        self._there = self._total - there.nbytes_of(lacking)
         self._report("running", self._there, self._total)
         offers = zip(self._sources, await together(self._offered(each, missing) for each in self._sources), strict=True)
         self._schedule = await asyncio.to_thread(BlockSchedule, missing, {mac: has for mac, has in offers if has})
         try:
-            await together(self._fetch(source) for source in self._schedule.sources for _ in range(LINKS))
+            await together(self._fetch(source, number) for source in self._schedule.sources for number in range(LINKS))
         finally:
             await asyncio.to_thread(self._writers.shutdown)
         if not self._schedule.is_done:
-            lacking = (self._total - self._there) / GB
+            gb = (self._total - self._there) / GB
             raise self._failed or TransferError(
-                f"{lacking:.3f} GB of it are on no linked Mac.", "Bring back the Mac that has them, then try again."
+                f"{gb:.3f} GB of it are on no linked Mac.", "Bring back the Mac that has them, then try again."
             )
 
     async def _offered(self, source: str, missing: Sequence[FileBlock]) -> Sequence[FileBlock]:
         """Blocks of `missing` that a Mac has; a Mac with only a part lists them."""
-        if self._sources[source]:
+        if self._sources[source].listed.is_whole:
             return missing
         try:
             return [block for block in missing if await self._hash_at(source, block) != NOT_HERE]
@@ -99,17 +109,18 @@ class BlockFetch:
             self._failed = error
             return ()
 
-    async def _fetch(self, source: str) -> None:
-        """Fetch over one link until that Mac has no more wanted blocks, or is gone."""
-        try:
-            link = await self._requests.link(source, self._fingerprint)
-        except MaclusterError as error:
-            await self._gone(source, error)
-            return
-        try:
+    async def _fetch(self, source: str, number: int) -> None:
+        """Fetch over one link, the open one or another, until that Mac has no more wanted blocks, or is gone."""
+        with ExitStack() as stack:
+            link = self._sources[source].link
+            if number:
+                try:
+                    link = await self._requests.link(source, self._fingerprint)
+                except MaclusterError as error:
+                    await self._gone(source, error)
+                    return
+                stack.callback(link.close)
             await together(self._fetch_runs(source, link) for _ in range(RUNS_IN_FLIGHT))
-        finally:
-            link.close()
 
     async def _fetch_runs(self, source: str, link: BlockLink) -> None:
         """Fetch one run after another, each sized to arrive in about `RUN_S`."""
@@ -179,8 +190,8 @@ class BlockFetch:
         key = source, block.file, first
         async with self._asking[source]:
             if key not in self._pages:
-                self._pages[key] = await self._requests.hashes(source, self._fingerprint, block.file, first)
-        return self._pages[key][HASH_BYTES * (block.number - first) :][:HASH_BYTES].ljust(HASH_BYTES, b"\0")
+                self._pages[key] = await self._sources[source].link.hashes(block.file, first)
+        return hash_at(self._pages[key], block.number - first).ljust(HASH_BYTES, b"\0")
 
     async def _rest(self, nbytes: int) -> None:
         """Wait as the rate limit requires after `nbytes` bytes; the limit may change meanwhile."""

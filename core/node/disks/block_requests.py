@@ -1,46 +1,52 @@
-"""Requests the files of a model from other Macs: their list, the hashes of their blocks, and the blocks."""
+"""Links for the blocks of models on other Macs: their files, the hashes of their blocks, and the blocks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError, TransferError
 from core.link.data_plane import DataLink
 from core.link.frames import FrameType
-from core.node.base.node_message import NodeMessage
+from core.models.files.block_map import HASH_BYTES
 from core.node.base.tasks import Tasks
-from core.node.disks.byte_links import ByteLinks, RunRequest
+from core.node.disks.byte_links import (
+    MAX_HASHES,
+    ByteLinks,
+    FileList,
+    HashesRequest,
+    LinkRequest,
+    ListRequest,
+    read_list,
+    receive,
+)
 from core.node.disks.mac_messages import MessageSender
-from core.node.disks.messages import BytesReady, BytesRequest, FilesRequest, FilesSent, HashesRequest, HashesSent
+from core.node.disks.messages import BytesReady, BytesRequest
 
-PORT_S: Final = 30.0
+PORT_S: Final = 900.0  # the sender may have to hash the whole model
 HASHES_S: Final = 120.0  # the sender may have to read 128 MiB
-LIST_S: Final = 900.0  # the sender may have to hash the whole model
 ANSWER_S: Final = 30.0
-
-_T = TypeVar("_T")
 
 
 class BlockRequests:
-    """Sends requests to Macs; each method waits for the response. Raises LinkLost, LinkTimeout."""
+    """Opens links to the Macs that have a model."""
 
     def __init__(self, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
-        # by Mac and the response's fingerprint or number
-        self._waiting: dict[tuple[str, str | int], asyncio.Future[Any]] = {}
+        self._waiting: dict[tuple[str, int], asyncio.Future[BytesReady]] = {}  # by Mac and number
         self._open: list[tuple[str, BlockLink]] = []
 
-    def settle(self, device_id: str, message: FilesSent | HashesSent | BytesReady) -> None:
+    def settle(self, device_id: str, message: BytesReady) -> None:
         """Take a response; ignores one that was not requested."""
-        key = message.fingerprint if isinstance(message, FilesSent) else message.number
-        waiting = self._waiting.get((device_id, key))
+        waiting = self._waiting.get((device_id, message.number))
         if waiting and not waiting.done():
             waiting.set_result(message)
 
@@ -54,60 +60,45 @@ class BlockRequests:
             if source == device_id:
                 link.close(lost)
 
-    async def files(self, source: str, fingerprint: str) -> FilesSent:
-        sent: FilesSent = await self._ask(source, fingerprint, FilesRequest(fingerprint=fingerprint), LIST_S)
-        return sent
-
-    async def hashes(self, source: str, fingerprint: str, name: str, first: int, *, compared: bool = False) -> bytes:
-        """32 bytes per block, from block `first` on. `compared`: from the file compared with the hub's hash."""
-        number = next(self._numbers)
-        asked = HashesRequest(number=number, fingerprint=fingerprint, name=name, first=first, compared=compared)
-        sent: HashesSent = await self._ask(source, number, asked, HASHES_S)
-        return sent.data
-
     async def link(self, source: str, fingerprint: str) -> BlockLink:
         """Open a link for the blocks of that model. Raises LinkError, TransferError."""
         self._open = [(mac, link) for mac, link in self._open if not link.is_closed]
-        number = next(self._numbers)
-        asked = BytesRequest(number=number, fingerprint=fingerprint)
-        ready: BytesReady = await self._ask(source, number, asked, PORT_S)
+        asked = BytesRequest(number=next(self._numbers), fingerprint=fingerprint)
+        ready = await self._ask(source, asked)
         if ready.port is None:
-            problem = ready.problem or TransferError("The other Mac doesn't send the model.").problem
-            raise TransferError(problem.what, problem.fix)
+            problem = ready.problem or TransferError("It gives no reason.").problem
+            raise TransferError(f"The other Mac can't send it: {problem.what}", problem.fix)
         ways = self._links.ways(source)
-        sealed = await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked)
-        link = BlockLink(sealed, self._tasks)
+        link = BlockLink(await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked), self._tasks)
         self._open.append((source, link))
         return link
 
-    async def _ask(self, source: str, key: str | int, request: NodeMessage, seconds: float) -> Any:
-        waiting: asyncio.Future[Any]
-        waiting = self._waiting[source, key] = asyncio.get_running_loop().create_future()
+    async def _ask(self, source: str, request: BytesRequest) -> BytesReady:
+        waiting = self._waiting[source, request.number] = asyncio.get_running_loop().create_future()
         try:
             if not await self._sender.send(source, request):
                 raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
-            return await asyncio.wait_for(waiting, seconds)
+            return await asyncio.wait_for(waiting, PORT_S)
         except TimeoutError:
             raise LinkTimeout("The Mac that has the model doesn't respond.", "Copy again; the copy resumes.") from None
         finally:
-            del self._waiting[source, key]
+            del self._waiting[source, request.number]
 
 
-class _AskedRun(NamedTuple):
-    run: RunRequest
-    answer: asyncio.Future[memoryview]
+class _Asked(NamedTuple):
+    request: LinkRequest
+    answer: Future[memoryview]
 
 
 class BlockLink:
     """Receiving end of a link for blocks: a thread sends requests and reads the responses in order.
 
-    Tasks of its event loop may request several runs at a time.
+    Tasks of its event loop may send several requests at a time.
     """
 
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
-        self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
-        self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
+        self._asks: SimpleQueue[_Asked | None] = SimpleQueue()
         self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
         self._ended: MaclusterError | None = None
         tasks.thread("Fetching blocks of a model", self._work)
@@ -116,13 +107,23 @@ class BlockLink:
     def is_closed(self) -> bool:
         return self._ended is not None
 
-    async def ask(self, run: RunRequest) -> memoryview:
-        """Response to `run`. Raises LinkError, and closes the link then."""
-        asked = _AskedRun(run, self._loop.create_future())
+    async def ask(self, request: LinkRequest) -> memoryview:
+        """Response to a request. Raises LinkError, and closes the link then."""
+        asked = _Asked(request, Future())
         self._asks.put(asked)
         if self._ended:  # the thread may not look again
             raise self._ended
-        return await asked.answer
+        return await asyncio.wrap_future(asked.answer)
+
+    async def files(self) -> FileList:
+        return read_list(await self.ask(ListRequest()))
+
+    async def hashes(self, name: str, first: int, *, compared: bool = False) -> bytes:
+        """32 bytes per block, as a HashesRequest asks for. Raises LinkError."""
+        hashes = bytes(await self.ask(HashesRequest(name, first, compared)))
+        if len(hashes) > MAX_HASHES * HASH_BYTES:
+            raise ProtocolError("More hashes arrived than requested.")
+        return hashes
 
     def give_back(self, answer: memoryview) -> None:
         """Reuse the memory of this response for another one."""
@@ -136,15 +137,18 @@ class BlockLink:
         self._receiver.shut()
 
     def _work(self) -> None:
-        waiting: deque[_AskedRun] = deque()
+        waiting: deque[_Asked] = deque()
         error: MaclusterError | None = None
         try:
-            while self._send_asked(waiting):
-                frame = self._receiver.recv(ANSWER_S)
-                if frame.header.type is not FrameType.FILE_PART:
-                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came instead of blocks.")
-                self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
-                self._settle_soon(waiting.popleft(), frame.body)
+            while not self._ended:
+                while asked := self._next(wait=not waiting):
+                    waiting.append(asked)
+                    self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.request)])
+                if waiting and not self._ended:
+                    seconds = HASHES_S if isinstance(waiting[0].request, HashesRequest) else ANSWER_S
+                    body = receive(self._receiver, FrameType.FILE_PART, seconds)
+                    self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
+                    waiting.popleft().answer.set_result(body)
         except MaclusterError as failed:
             error = failed
         finally:
@@ -153,35 +157,12 @@ class BlockLink:
             while asked := self._next(wait=False):
                 waiting.append(asked)
             for asked in waiting:
-                self._settle_soon(asked, self._ended)
+                asked.answer.set_exception(self._ended)
 
-    def _send_asked(self, waiting: deque[_AskedRun]) -> bool:
-        """Send new requests; wait for one only if no response is due. False when the link is closed."""
-        while not (self._ended and not waiting):
-            asked = self._next(wait=not waiting)
-            if asked is None:
-                return bool(waiting) and not self._ended
-            waiting.append(asked)
-            self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.run)])
-        return False
-
-    def _next(self, *, wait: bool) -> _AskedRun | None:
-        try:
-            return self._asks.get(block=wait)
-        except Empty:
-            return None
-
-    def _settle_soon(self, asked: _AskedRun, answer: memoryview | MaclusterError) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_settle, asked.answer, answer)
-        except RuntimeError:
-            return  # the node has ended
-
-
-def _settle(waiting: asyncio.Future[memoryview], answer: memoryview | MaclusterError) -> None:
-    if waiting.done():
-        return
-    if isinstance(answer, MaclusterError):
-        waiting.set_exception(answer)
-    else:
-        waiting.set_result(answer)
+    def _next(self, *, wait: bool) -> _Asked | None:
+        """The next request that is not cancelled; None when the link is closed or, without `wait`, when none waits."""
+        with suppress(Empty):
+            while asked := self._asks.get(block=wait):
+                if asked.answer.set_running_or_notify_cancel():
+                    return asked
+        return None

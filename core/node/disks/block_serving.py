@@ -1,4 +1,4 @@
-"""Serves this Mac's models to linked Macs: file lists, block hashes, and blocks over separate links."""
+"""Serves this Mac's models to linked Macs over separate links: file lists, block hashes, and blocks."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
+import msgspec
+
 from core.errors import BadModel, LinkLost, MaclusterError, ProtocolError, TransferError
 from core.link.data_plane import Alarm, Receiver
-from core.link.frames import FrameType
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
+from core.link.frames import Buffer, FrameType
+from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, BlockMap, FileFacts, hash_at, read_map, read_written
 from core.models.files.compared_hashes import Compared, read_compared
-from core.node.base.node_message import to_frame
 from core.node.base.tasks import Tasks
-from core.node.disks.byte_links import HASH_BYTES, RUN_BYTES, ByteLinks, RunRequest, read_run_request
-from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import LatestRequest, MessageSender
-from core.node.disks.messages import (
+from core.node.disks.byte_links import (
     MAX_HASHES,
     NOT_HERE,
-    BytesReady,
-    BytesRequest,
-    FilesSent,
+    RUN_BYTES,
+    ByteLinks,
+    FileList,
     HashesRequest,
-    HashesSent,
+    LinkRequest,
+    ListRequest,
+    RunRequest,
+    read_request,
+    receive,
 )
-from core.settings import MAX_CONTROL_BODY
+from core.node.disks.local_models import LocalModels
+from core.node.disks.mac_messages import MessageSender, RequestQueue
+from core.node.disks.messages import MAX_MODEL_FILES, BytesReady, BytesRequest
 
-# per Mac
-MAX_ANSWERING: Final = 4
-MAX_QUEUED: Final = 16
-MAX_PORTS: Final = 4
+MAX_PORTS: Final = 4  # per Mac
 
 
 class ServedModel(NamedTuple):
@@ -52,13 +54,13 @@ class ServedModel(NamedTuple):
     def has(self, name: str, block: int) -> bool:
         return self.there is None or block in self.there.hashes[name]
 
-    def sha256(self, name: str, block: int, data: memoryview) -> bytes:
+    def sha256(self, name: str, block: int, data: Buffer) -> bytes:
         """Hash of a block just read as `data`: the known one if any, because hashing takes as long as sealing. The
         receiver detects a difference.
         """
-        place = slice(block * HASH_BYTES, (block + 1) * HASH_BYTES)
-        if (known := bytes(self.hashes[name][place])) == NOT_HERE:
-            known = self.hashes[name][place] = hashlib.sha256(data).digest()
+        if (known := hash_at(self.hashes[name], block)) == NOT_HERE:
+            known = hashlib.sha256(data).digest()
+            self.hashes[name][block * HASH_BYTES : (block + 1) * HASH_BYTES] = known
         return known
 
 
@@ -68,87 +70,53 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 class FileServing:
-    """Responds to each Mac with one list at a time and a few hash requests at once."""
+    """Opens ports for the models that linked Macs copy; one request of each Mac is answered at a time."""
 
     def __init__(self, models: LocalModels, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._ports: dict[str, deque[BlockPort]] = {}
-        self._served: dict[tuple[str, str], ServedModel] = {}
         self._last: ServedModel | None = None
-        self._lists = LatestRequest(self._send_files)
-        self._queued: dict[str, deque[HashesRequest]] = {}
-        self._answering: Counter[str] = Counter()
+        self._requests = RequestQueue(self._open_port, MAX_PORTS)
 
     def gone(self, device_id: str) -> None:
-        self._lists.forget(device_id)
+        self._requests.forget(device_id)
         for port in self._ports.pop(device_id, ()):
             port.close()
-        for key in [key for key in self._served if key[0] == device_id]:
-            del self._served[key]
 
     def forget(self, fingerprint: str) -> None:
-        """Forget a model whose files are about to change: copying Macs must request the list again."""
-        for device_id in [mac for mac, served in self._served if served == fingerprint]:
-            del self._served[device_id, fingerprint]
-            for port in self._ports.get(device_id, ()):
-                if port.fingerprint == fingerprint:
-                    port.close()
-
-    async def send_files(self, device_id: str, fingerprint: str) -> None:
-        """Send the list of a model's files, after hashing them if needed."""
-        await self._lists.take(device_id, fingerprint)
-
-    async def _send_files(self, device_id: str, fingerprint: str) -> None:
-        try:
-            directory = await self._models.find_same("", fingerprint)
-            hashes = await self._models.manifest(directory)
-            served = self._last = await asyncio.to_thread(served_model, directory, hashes, self._last)
-            reply = FilesSent(fingerprint=fingerprint, files=dict(served.files), is_whole=served.there is None)
-            if len(to_frame(reply)[1]) > MAX_CONTROL_BODY:
-                raise TransferError(f"{directory.name} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
-            self._served[device_id, fingerprint] = served
-        except MaclusterError as error:
-            reply = FilesSent(fingerprint=fingerprint, problem=error.problem)
-        if not await self._sender.send(device_id, reply):
-            self._served.pop((device_id, fingerprint), None)
-
-    async def send_hashes(self, device_id: str, request: HashesRequest) -> None:
-        """Send block hashes. Limits the memory of responses that a Mac doesn't read."""
-        queued = self._queued.setdefault(device_id, deque())
-        if len(queued) < MAX_QUEUED:
-            queued.append(request)
-        if self._answering[device_id] == MAX_ANSWERING:
-            return
-        self._answering[device_id] += 1
-        try:
-            while queued:
-                request = queued.popleft()
-                served = self._served.get((device_id, request.fingerprint))
-                if served and request.name in served.files:
-                    data = await asyncio.to_thread(_hashes, served, request)
-                    await self._sender.send(device_id, HashesSent(number=request.number, data=data))
-        finally:
-            self._answering[device_id] -= 1
+        """Forget a model whose files are about to change: copying Macs must open another link."""
+        for port in chain.from_iterable(self._ports.values()):
+            if port.fingerprint == fingerprint:
+                port.close()
 
     async def open_port(self, device_id: str, request: BytesRequest) -> None:
-        """Open a port for blocks of a listed model, closing the oldest beyond the limit."""
-        if served := self._served.get((device_id, request.fingerprint)):
-            reply = self._opened(device_id, request, served)
-        else:
-            problem = TransferError("That Mac was not asked which files the model has.", "Copy again.").problem
-            reply = BytesReady(number=request.number, problem=problem)
-        await self._sender.send(device_id, reply)
+        """Open a port for a link to a model, closing the oldest beyond the limit. Hashes the model first if needed."""
+        await self._requests.take(device_id, request)
 
-    def _opened(self, device_id: str, request: BytesRequest, served: ServedModel) -> BytesReady:
-        ports = self._ports.setdefault(device_id, deque())
-        if len(ports) == MAX_PORTS:
-            ports.popleft().close()
+    async def _open_port(self, device_id: str, request: BytesRequest) -> None:
         try:
-            port = BlockPort(self._links, device_id, request, served, self._tasks)
-        except LinkLost as error:
-            return BytesReady(number=request.number, problem=error.problem)
-        ports.append(port)
-        return BytesReady(number=request.number, port=port.port)
+            served = await self._served(device_id, request.fingerprint)
+            ports = self._ports.setdefault(device_id, deque())
+            if len(ports) == MAX_PORTS:
+                ports.popleft().close()
+            ports.append(BlockPort(self._links, device_id, request, served, self._tasks))
+            reply = BytesReady(number=request.number, port=ports[-1].port)
+        except MaclusterError as error:
+            reply = BytesReady(number=request.number, problem=error.problem)
+        if not await self._sender.send(device_id, reply):
+            self.gone(device_id)
+
+    async def _served(self, device_id: str, fingerprint: str) -> ServedModel:
+        """The model as an open port of that Mac serves it, else as it is now."""
+        for port in self._ports.get(device_id, ()):
+            if port.is_open and port.fingerprint == fingerprint:
+                return port.served
+        directory = await self._models.find_same("", fingerprint)
+        hashes = await self._models.manifest(directory)
+        if len(hashes) > MAX_MODEL_FILES:
+            raise TransferError(f"{directory.name} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
+        self._last = await asyncio.to_thread(served_model, directory, hashes, self._last)
+        return self._last
 
 
 class BlockPort:
@@ -157,8 +125,8 @@ class BlockPort:
     def __init__(
         self, links: ByteLinks, device_id: str, asked: BytesRequest, served: ServedModel, tasks: Tasks
     ) -> None:
-        self._links, self._device_id, self._asked, self._served = links, device_id, asked, served
-        self.fingerprint = asked.fingerprint
+        self._links, self._device_id, self._asked = links, device_id, asked
+        self.fingerprint, self.served = asked.fingerprint, served
         self._listener = links.listen()
         self.port: int = self._listener.getsockname()[1]
         self._bell, self._rung = socket.socketpair()
@@ -185,29 +153,45 @@ class BlockPort:
                 link = self._links.accept(self._listener, self._device_id, self._asked, alarm)
             self._receiver, sender = link.receiver(), link.sender()
             stack.callback(self._receiver.close)
-            reader = stack.enter_context(closing(BlockReader(self._served)))
+            reader = stack.enter_context(closing(BlockReader(self.served)))
             while not self._is_closed:
-                frame = self._receiver.recv(None)
-                if frame.header.type is not FrameType.COPY:
-                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came instead of a request for blocks.")
-                sender.send(FrameType.FILE_PART, parts=[reader.read(read_run_request(frame.body))])
+                request = read_request(receive(self._receiver, FrameType.COPY, None))
+                sender.send(FrameType.FILE_PART, parts=[reader.answer(request)])
 
 
 class BlockReader:
-    """Reads blocks of one model from this disk, in the form in which they are sent."""
+    """Reads what is sent of one model from this disk. Raises ProtocolError for what the model doesn't have, OSError."""
 
     def __init__(self, served: ServedModel) -> None:
         self._served = served
         self._open: dict[str, int] = {}
         self._buffer = memoryview(bytearray(RUN_BYTES))
 
+    def answer(self, request: LinkRequest) -> Buffer:
+        match request:
+            case ListRequest():
+                return msgspec.msgpack.encode(FileList(dict(self._served.files), self._served.there is None))
+            case HashesRequest():
+                return self.hashes(request)
+            case RunRequest():
+                return self.read(request)
+
+    def hashes(self, request: HashesRequest) -> bytes:
+        served, name, facts = self._served, request.name, self._facts(request.name, request.first)
+        blocks = facts.blocks[request.first : request.first + MAX_HASHES]
+        place = slice(HASH_BYTES * blocks.start, HASH_BYTES * blocks.stop)
+        if request.compared and served.there is not None:
+            return served.compared.get(name, b"")[place]
+        for block in blocks if served.there is None else ():
+            if hash_at(served.hashes[name], block) == NOT_HERE:
+                served.sha256(name, block, os.pread(self._file(name), facts.length(block), block * BLOCK_BYTES))
+        return bytes(served.hashes[name][place])
+
     def read(self, run: RunRequest) -> memoryview:
         """The hashes of the blocks, then their bytes; valid until the next call. A file changed since it was hashed has
-        no blocks. Raises ProtocolError for a run outside the model, OSError.
+        no blocks.
         """
-        served, facts = self._served, self._served.files.get(run.name)
-        if facts is None or run.first + run.count > len(facts.blocks):
-            raise ProtocolError(f"Blocks were requested that {run.name!r:.80} does not have.")
+        served, facts = self._served, self._facts(run.name, run.first + run.count)
         fd, end = self._file(run.name), run.count * HASH_BYTES
         is_same = served.there is not None or stamp_of(os.fstat(fd)) == served.stamps[run.name]
         for index in range(run.count):
@@ -223,6 +207,12 @@ class BlockReader:
     def close(self) -> None:
         for fd in self._open.values():
             os.close(fd)
+
+    def _facts(self, name: str, blocks: int) -> FileFacts:
+        facts = self._served.files.get(name)
+        if facts is None or blocks > len(facts.blocks):
+            raise ProtocolError(f"Blocks were requested that {name!r:.80} does not have.")
+        return facts
 
     def _file(self, name: str) -> int:
         if name not in self._open:
@@ -254,20 +244,6 @@ def _whole_map(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | No
         found = read_written(directory)
         return found if found and found.files == files and not found.missing_bytes else None
     return None
-
-
-def _hashes(served: ServedModel, request: HashesRequest) -> bytes:
-    """32 bytes per block from `first` on, for up to MAX_HASHES blocks."""
-    name, blocks = request.name, served.files[request.name].blocks[request.first : request.first + MAX_HASHES]
-    place = slice(HASH_BYTES * blocks.start, HASH_BYTES * blocks.stop)
-    if served.there is not None:
-        return served.compared.get(name, b"")[place] if request.compared else bytes(served.hashes[name][place])
-    with suppress(OSError), (served.directory / name).open("rb") as content:
-        for block in blocks:
-            if not any(served.hashes[name][block * HASH_BYTES : (block + 1) * HASH_BYTES]):
-                content.seek(block * BLOCK_BYTES)
-                served.sha256(name, block, memoryview(content.read(BLOCK_BYTES)))
-    return bytes(served.hashes[name][place])
 
 
 def _closed() -> NoReturn:

@@ -1,7 +1,7 @@
 """Sealed links that carry only model bytes, so that control links stay free for heartbeats and tokens.
 
-A Mac opens a port for one link of one other Mac, which sends `RunRequest`s in COPY frames. Each response is a FILE_PART
-frame: the SHA-256 of every block of the run (NOT_HERE for a missing one), then the bytes of the other blocks.
+A Mac opens a port for one link of one other Mac, which sends requests in COPY frames. Each response is a FILE_PART
+frame. For a run of blocks: the SHA-256 of every block (NOT_HERE for a missing one), then the bytes of the other blocks.
 """
 
 from __future__ import annotations
@@ -15,28 +15,54 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from core.errors import LinkLost, ProtocolError
-from core.link.data_plane import Alarm, DataLink, accept, dial, listen
-from core.link.frames import Buffer
+from core.link.data_plane import Alarm, DataLink, Receiver, accept, dial, listen
+from core.link.frames import Buffer, FrameType
 from core.link.network_paths import NetworkPath, connect
-from core.models.files.block_map import BLOCK_BYTES, FileFacts
+from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, hash_at
 from core.node.base.node_message import FileName
-from core.node.disks.messages import NOT_HERE, BytesRequest
+from core.node.disks.messages import MAX_MODEL_FILES, BytesRequest
 from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 
 LINK_S: Final = 15.0
 MAX_RUN: Final = 16
-HASH_BYTES: Final = len(NOT_HERE)
+MAX_HASHES: Final = 512
+NOT_HERE: Final = bytes(HASH_BYTES)
 RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
 
-class RunRequest(msgspec.Struct, frozen=True, array_like=True):
+class FileList(msgspec.Struct, frozen=True):
+    """The files of a model by name; `is_whole`: all are complete."""
+
+    files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)]
+    is_whole: bool
+
+
+class ListRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Requests the FileList."""
+
+
+class RunRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Requests `count` blocks of a file, from block `first` on."""
 
     name: FileName
     first: Size
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)]
+
+
+class HashesRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Requests the SHA-256 of up to MAX_HASHES blocks of a file, from block `first` on; NOT_HERE for a missing one.
+
+    `compared`: of all blocks, missing ones too, as compared with the hub's hash; nothing for an uncompared file.
+    """
+
+    name: FileName
+    first: Size
+    compared: bool
+
+
+LinkRequest = ListRequest | RunRequest | HashesRequest
 
 
 class ReceivedBlock(NamedTuple):
@@ -47,21 +73,36 @@ class ReceivedBlock(NamedTuple):
     data: memoryview
 
 
-_run_requests = msgspec.msgpack.Decoder(RunRequest)
+_requests: msgspec.msgpack.Decoder[LinkRequest] = msgspec.msgpack.Decoder(LinkRequest)
 
 
-def read_run_request(body: Buffer) -> RunRequest:
+def read_request(body: Buffer) -> LinkRequest:
     try:
-        return _run_requests.decode(body)
+        return _requests.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError("A request for blocks does not decode.") from error
+
+
+def read_list(body: Buffer) -> FileList:
+    try:
+        return msgspec.msgpack.decode(body, type=FileList)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError("A list of files does not decode.") from error
+
+
+def receive(receiver: Receiver, kind: FrameType, timeout_s: float | None) -> memoryview:
+    """Body of the next frame, which has to be of type `kind`. Raises LinkError."""
+    frame = receiver.recv(timeout_s)
+    if frame.header.type is not kind:
+        raise ProtocolError(f"Frame 0x{frame.header.type:02x} came on a link for blocks.")
+    return frame.body
 
 
 def blocks_in(run: RunRequest, facts: FileFacts, body: memoryview) -> Iterator[ReceivedBlock]:
     """Yield the blocks in a response. Raises ProtocolError if its length is wrong."""
     hashes, rest = body[: run.count * HASH_BYTES], body[run.count * HASH_BYTES :]
     for index in range(run.count):
-        sha256 = bytes(hashes[index * HASH_BYTES :][:HASH_BYTES])
+        sha256 = hash_at(hashes, index)
         if sha256 != NOT_HERE:
             length = facts.length(run.first + index)
             if len(sha256) != HASH_BYTES or len(rest) < length:

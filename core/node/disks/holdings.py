@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from core.events import Plan, Stage
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.layers_on_disk import Ranges, ranges
+from core.models.files.parts import Ranges, ranges
 from core.node.disks.messages import HeldModel
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn
@@ -16,41 +17,38 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BlockMap, read_map, write_map
-from core.models.files.compared_hashes import (
-    HASH_BYTES,
-    Compared,
-    doubtful,
-    read_compared,
-    without_false,
-    write_compared,
-)
+from core.events import Transfer
+from core.models.files.block_map import HASH_BYTES, BlockMap, hash_at, read_map, write_map
+from core.models.files.compared_hashes import Compared, doubtful, read_compared, without_false, write_compared
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_on_disk import size_text
 from core.models.files.parts import Part
 from core.node.base.journal import Journal
-from core.node.disks.block_fetch import CopyReports
+from core.node.disks.block_requests import BlockLink
+from core.node.disks.byte_links import MAX_HASHES, NOT_HERE, ReceivedBlock, RunRequest, blocks_in
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.mac_messages import MessageSender
-from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
+from core.node.disks.messages import FalseFile, HeldModel
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.whole_file_hash import HERE, WholeFileReader
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
+from core.node.disks.whole_file_hash import file_hashes, read_here
 from core.rates import Throttle
 
 TELL_S: Final = 0.5
+HERE: Final = ""
 
 Tell = Callable[[int, int], None]
 
 
 class _Files(NamedTuple):
-    """Files in a hub model's folder, and the Macs asked so far that have the same files or parts of them."""
+    """Files in a hub model's folder, and links to the Macs asked so far that have the same files or parts of them."""
 
     model: HeldModel
     directory: Path
     origin: HubOrigin
     there: BlockMap
-    sources: tuple[str, ...] = ()
+    links: dict[str, BlockLink]
 
 
 class HubComparison:
@@ -81,25 +79,28 @@ class HubComparison:
         doubts = await asyncio.to_thread(doubtful, directory)
         if not any(doubts):
             return
-        names = doubts.uncompared
-        files, compared = await self._told(await self._files(directory, fingerprint), names, first)
-        if left := [name for name in names if name not in compared]:
+        files = await self._files(directory, fingerprint)
+        with ExitStack() as stack:
+            compared = await self._told(files, doubts.uncompared, first, stack)
+            left = [name for name in doubts.uncompared if name not in compared]
             holders = {name: await self._holders(files, name) for name in left}
-            if await self._bring_rest(files, holders):
-                await self.ensure(directory, fingerprint, first, tell)
+            if not (rest := nowhere(files.there, holders)):
+                if left:
+                    self._journal.info(f"{files.model.name}: comparing downloaded parts with the hub's hashes.")
+                    compared |= await self._made(files, holders, tell)
+                await self._keep(files, compared)
                 return
-            self._journal.info(f"{files.model.name}: comparing downloaded parts with the hub's hashes.")
-            compared |= await self._made(files, holders, tell)
-        await self._keep(files, compared)
+        await self._bring(files, rest)
+        await self.ensure(directory, fingerprint, first, tell)
 
-    async def drop(self, message: FalseFile) -> None:
+    async def drop(self, _: str, message: FalseFile) -> None:
         """Delete the blocks of a file that another Mac found to differ from the hub's hash; keeps compared files and
         complete models.
         """
         try:
             directory = await self._inventory.models.find_same("", message.fingerprint)
             if message.name in (await asyncio.to_thread(doubtful, directory)).uncompared:
-                await self._throw_away(directory, message.fingerprint, message.name)
+                await self._throw_away(directory, message.fingerprint, {message.name: b""})
                 self._journal.warn(f"{message.name} of {directory.name} differs from the hub's file; deleting it.")
         except MaclusterError as error:  # the file stays, and isn't loaded
             self._journal.warn(f"{message.name} differs from the hub's file, but can't be deleted: {error.what}")
@@ -110,32 +111,33 @@ class HubComparison:
         origin = await asyncio.to_thread(read_origin, directory)
         if model is None or there is None or origin is None:
             raise TransferError(f"{directory.name} changed during the check.", "Load it again.")
-        return _Files(model, directory, origin, there)
+        return _Files(model, directory, origin, there, {})
 
-    async def _told(self, files: _Files, names: Sequence[str], first: str) -> tuple[_Files, dict[str, bytes]]:
-        """Results of other Macs, asked one after another until all are found; with the Macs asked."""
+    async def _told(self, files: _Files, names: Sequence[str], first: str, stack: ExitStack) -> dict[str, bytes]:
+        """Results of other Macs, asked one after another until all are found. Adds links, which `stack` closes."""
         found: dict[str, bytes] = {}
         for mac in sorted(self._inventory.others_with(files.model.fingerprint), key=lambda mac: mac != first):
             try:
-                told = await self._copies.requests.files(mac, files.model.fingerprint)
-                if told.files != files.there.files:
+                link = await self._copies.requests.link(mac, files.model.fingerprint)
+                stack.callback(link.close)
+                if (await link.files()).files != files.there.files:
                     continue
                 for name in [name for name in names if name not in found]:
-                    if hashes := await self._hashes(files, mac, name, compared=True):
+                    if hashes := await self._hashes(files, link, name, compared=True):
                         found[name] = hashes
             except MaclusterError as error:
                 self._journal.info(f"{mac[:8]} can't help to compare {files.model.name}: {error.what}")
                 continue
-            files = files._replace(sources=(*files.sources, mac))
+            files.links[mac] = link
             if len(found) == len(names):
                 break
-        return files, found
+        return found
 
-    async def _hashes(self, files: _Files, source: str, name: str, *, compared: bool = False) -> bytes:
-        """Hashes of all blocks of a file on `source`; b"" if `compared` ones are requested and it has none."""
-        requests, blocks, found = self._copies.requests, files.there.files[name].blocks, b""
+    async def _hashes(self, files: _Files, link: BlockLink, name: str, *, compared: bool = False) -> bytes:
+        """Hashes of all blocks of a file on another Mac; b"" if `compared` ones are requested and it has none."""
+        blocks, found = files.there.files[name].blocks, b""
         for at in blocks[::MAX_HASHES]:
-            page = await requests.hashes(source, files.model.fingerprint, name, at, compared=compared)
+            page = await link.hashes(name, at, compared=compared)
             if not page:
                 break
             found += page
@@ -145,36 +147,27 @@ class HubComparison:
         """Mac with each block: HERE for this one, None if no linked Mac has it."""
         here = files.there.hashes[name]
         found: list[str | None] = [HERE if block in here else None for block in files.there.files[name].blocks]
-        for source in files.sources:
-            hashes = await self._hashes(files, source, name)
+        for mac, link in files.links.items():
+            hashes = await self._hashes(files, link, name)
             for block in range(len(hashes) // HASH_BYTES):
-                if found[block] is None and hashes[block * HASH_BYTES :][:HASH_BYTES] != NOT_HERE:
-                    found[block] = source
+                if found[block] is None and hash_at(hashes, block) != NOT_HERE:
+                    found[block] = mac
         return found
 
-    async def _bring_rest(self, files: _Files, holders: Mapping[str, Sequence[str | None]]) -> bool:
-        """Download blocks that no linked Mac has, because the hub's hash covers the whole file. Returns whether blocks
-        were missing.
-        """
-        somewhere = {
-            n: {block: b"" for block, mac in enumerate(macs) if mac is not None} for n, macs in holders.items()
-        }
-        whole = [Part(file=name, begin=0, end=files.there.files[name].size) for name in holders]
-        if not (rest := BlockMap(files.there.files, somewhere).lacking(whole)):
-            return False
-        nobody = CopyReports(lambda *_: None, lambda *_: None, lambda _: None)
+    async def _bring(self, files: _Files, rest: Sequence[Part]) -> None:
+        """Download blocks that no linked Mac has, because the hub's hash covers the whole file."""
         model = msgspec.structs.replace(files.model, hub=files.origin)
+        first = Transfer(model=model.name, mac=self._inventory.own_id, state="asking")
+        unseen = TransferProgress(QueuedTransfer(first=first), lambda *_: None)
         try:
             with self._coming.held():
-                await self._copies.fetch((), model, nobody, rest)
+                await self._copies.fetch((), model, unseen, rest)
         except MaclusterError as error:
             nbytes = size_text(sum(part.nbytes for part in rest))
             what = f"{model.name} can't be compared with the hub's hashes: {nbytes} of it are on no linked Mac."
             raise TransferError(f"{what} {error.what}", error.fix) from error
-        return True
 
     async def _made(self, files: _Files, holders: Mapping[str, Sequence[str | None]], tell: Tell) -> dict[str, bytes]:
-        reader = WholeFileReader(self._copies.requests, files.model.fingerprint, files.directory, files.there)
         total, done = sum(files.there.files[name].size for name in holders), 0
         throttle = Throttle(TELL_S)
 
@@ -184,29 +177,29 @@ class HubComparison:
             if throttle.take(monotonic()):
                 tell(done, total)
 
+        async def read(mac: str, run: RunRequest) -> list[ReceivedBlock]:
+            if mac == HERE:
+                return await asyncio.to_thread(read_here, files.directory, files.there, run)
+            sent = list(blocks_in(run, files.there.files[run.name], await files.links[mac].ask(run)))
+            if len(sent) < run.count:
+                what = f"A part of {run.name} is no longer on the Mac that had it."
+                raise TransferError(what, "Load the model again.")
+            return sent
+
         made: dict[str, bytes] = {}
-        try:
-            for name, macs in holders.items():
-                found = await reader.hash(name, [mac or HERE for mac in macs], count)
-                if found.sha256 != files.there.files[name].sha256:
-                    await self._refuse(files, name)
-                made[name] = found.blocks
-        finally:
-            reader.close()
+        for name, macs in holders.items():
+            found = await file_hashes(name, [mac or HERE for mac in macs], read, count)
+            if found.sha256 != files.there.files[name].sha256:
+                await self._refuse(files, name)
+            made[name] = found.blocks
         return made
 
     async def _refuse(self, files: _Files, name: str) -> NoReturn:
-        for mac in files.sources:
+        for mac in files.links:
             await self._sender.send(mac, FalseFile(fingerprint=files.model.fingerprint, name=name))
-        await self._throw_away(files.directory, files.model.fingerprint, name)
+        await self._throw_away(files.directory, files.model.fingerprint, {name: b""})
         what = f"{name} differs from {files.origin.repo} on the hub: the SHA-256 of the whole file is different."
         raise TransferError(what, "Its blocks were deleted: load again to download it again, without a mirror.")
-
-    async def _throw_away(self, directory: Path, fingerprint: str, name: str) -> None:
-        def without(there: BlockMap) -> BlockMap:
-            return BlockMap(there.files, {**there.hashes, name: {}})
-
-        await self._change(directory, fingerprint, without)
 
     async def _keep(self, files: _Files, compared: Compared) -> None:
         """Store the comparison and delete blocks that fail it. Raises TransferError if any does."""
@@ -218,18 +211,27 @@ class HubComparison:
 
         known = await asyncio.to_thread(note)
         if without_false(files.there, known).there_bytes < files.there.there_bytes:
-            await self._change(files.directory, files.model.fingerprint, lambda there: without_false(there, known))
+            await self._throw_away(files.directory, files.model.fingerprint, known)
             what = f"Some files of {files.model.name} from {files.origin.repo} don't match the hub's hashes."
             raise TransferError(what, "Load again: the wrong blocks were deleted and will be downloaded again.")
 
-    async def _change(self, directory: Path, fingerprint: str, changed: Callable[[BlockMap], BlockMap]) -> None:
-        """Remove blocks from the map."""
+    async def _throw_away(self, directory: Path, fingerprint: str, compared: Compared) -> None:
+        """Remove the blocks from the map that differ from the compared files."""
 
         def change() -> None:
             if there := read_map(directory):
-                write_map(directory, changed(there))
+                write_map(directory, without_false(there, compared))
 
         with self._coming.held():
             self._copies.serving.forget(fingerprint)
             await asyncio.to_thread(change)
         await self._inventory.look()
+
+
+def nowhere(there: BlockMap, holders: Mapping[str, Sequence[str | None]]) -> Sequence[Part]:
+    """Parts of the files in `holders` that no Mac has. `holders`: the Mac with each block."""
+    somewhere = {
+        name: {block: b"" for block, mac in enumerate(macs) if mac is not None} for name, macs in holders.items()
+    }
+    whole = [Part(file=name, begin=0, end=there.files[name].size) for name in holders]
+    return BlockMap(there.files, somewhere).lacking(whole)

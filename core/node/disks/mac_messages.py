@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -25,23 +26,23 @@ class ControlLinks(MessageSender, Protocol):
         """By device id; a new link is another object."""
 
 
-class LatestRequest(Generic[_T]):
-    """Answers one request at a time per Mac; of requests that arrive meanwhile, only the last is answered."""
+class RequestQueue(Generic[_T]):
+    """Answers one request at a time per Mac; of requests that arrive meanwhile, only the last `most` are answered."""
 
-    def __init__(self, answer: Callable[[str, _T], Awaitable[None]]) -> None:
-        self._answer = answer
-        self._waiting: dict[str, _T] = {}
+    def __init__(self, answer: Callable[[str, _T], Awaitable[None]], most: int = 1) -> None:
+        self._answer, self._most = answer, most
+        self._waiting: dict[str, deque[_T]] = {}
         self._busy: set[str] = set()
 
     async def take(self, device_id: str, request: _T) -> None:
         """Answer a request, or queue it for the running call for this Mac."""
-        self._waiting[device_id] = request
+        self._waiting.setdefault(device_id, deque(maxlen=self._most)).append(request)
         if device_id in self._busy:
             return
         self._busy.add(device_id)
         try:
-            while device_id in self._waiting:
-                await self._answer(device_id, self._waiting.pop(device_id))
+            while waiting := self._waiting.get(device_id):
+                await self._answer(device_id, waiting.popleft())
         finally:
             self._busy.discard(device_id)
 

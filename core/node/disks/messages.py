@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from core.errors import Problem, ProtocolError
+from core.errors import Problem
 from core.events import Transfer
 from core.link.frames import FrameType
-from core.models.files.block_map import FileFacts, Sha256
+from core.models.files.block_map import Sha256
 from core.models.files.hub_origin import HubOrigin
-from core.node.base.node_message import UNLIMITED, BinaryMessage, FileName, ModelName, NodeMessage, Port
-from core.numbers import MOST, Positive, Size
+from core.node.base.node_message import UNLIMITED, FileName, ModelName, NodeMessage, Port
+from core.numbers import Positive, Size
 from core.requests.disks import TransferChange
 
 MAX_HELD: Final = 48
 MAX_BROKEN: Final = 32
 MAX_MODEL_FILES: Final = 300
-MAX_HASHES: Final = 512
-NOT_HERE: Final = bytes(32)
 MAX_PARTS: Final = 1500
 MAX_RANGES: Final = 12
 
 FilePieces = Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_PARTS)]
-
-_HASHES: Final = struct.Struct("<QI")  # number, length
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,53 +67,6 @@ class CopyMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = UNLIMITED
 
 
-class FilesRequest(CopyMessage, frozen=True, kw_only=True):
-    """Requests the list of a model's files."""
-
-    fingerprint: Sha256
-
-
-class FilesSent(CopyMessage, frozen=True, kw_only=True):
-    """Response to a FilesRequest: the files by name, or why they are unavailable."""
-
-    fingerprint: Sha256
-    files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
-        default_factory=dict
-    )
-    is_whole: bool = True  # all files are complete
-    problem: Problem | None = None
-
-
-class HashesRequest(CopyMessage, frozen=True, kw_only=True):
-    """Requests the SHA-256 of up to MAX_HASHES blocks of a file, from block `first` on."""
-
-    number: Size  # the requester's
-    fingerprint: Sha256
-    name: FileName
-    first: Size
-    compared: bool = False  # for all blocks, missing ones too, of the file as compared with the hub's hash
-
-
-class HashesSent(BinaryMessage, frozen=True, kw_only=True):
-    """Response to a HashesRequest; NOT_HERE for a missing block, fewer hashes for an unreadable file."""
-
-    FRAME: ClassVar = FrameType.FILE_PART
-    RATE: ClassVar = UNLIMITED
-    number: Size
-    data: bytes
-
-    def to_body(self) -> bytes:
-        return _HASHES.pack(self.number, len(self.data)) + self.data
-
-    @classmethod
-    def from_body(cls, body: bytes) -> Self:
-        if len(body) >= _HASHES.size:
-            number, length = _HASHES.unpack_from(body)
-            if number <= MOST and length == len(body) - _HASHES.size <= MAX_HASHES * len(NOT_HERE):
-                return cls(number=number, data=body[_HASHES.size :])
-        raise ProtocolError(f"The length of {len(body)} bytes of hashes does not match their header.")
-
-
 class FalseFile(CopyMessage, frozen=True, kw_only=True):
     """Reports that the receiver's partial file differs from the hub's hash and must be deleted."""
 
@@ -127,7 +75,7 @@ class FalseFile(CopyMessage, frozen=True, kw_only=True):
 
 
 class BytesRequest(CopyMessage, frozen=True, kw_only=True):
-    """Requests a separate link to fetch blocks of a model."""
+    """Requests a separate link for the files of a model."""
 
     number: Size  # the requester's
     fingerprint: Sha256
@@ -164,7 +112,3 @@ class CopyProgress(CopyMessage, frozen=True, kw_only=True):
     """Progress of a copy that a PeerCopyRequest requested."""
 
     transfer: Transfer
-
-
-FileWord = FilesRequest | FilesSent | HashesRequest | HashesSent | BytesRequest | BytesReady
-CopyWord = PeerCopyRequest | CopyChange | CopyProgress

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Final, Literal
@@ -14,11 +15,10 @@ from typing import Final, Literal
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
-from core.node.disks.block_fetch import BlockFetch, CopyReports, WantedCopy
+from core.node.disks.block_fetch import BlockFetch, CopySource, WantedCopy, Warn
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
@@ -37,17 +37,8 @@ from core.node.disks.copy_checks import (
 from core.node.disks.hub_transfers import fetch_parts
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import MessageSender
-from core.node.disks.messages import (
-    BytesReady,
-    BytesRequest,
-    FilesRequest,
-    FilesSent,
-    FileWord,
-    HashesRequest,
-    HashesSent,
-    HeldModel,
-)
-from core.node.disks.transfer_progress import Report, TransferPhase
+from core.node.disks.messages import HeldModel
+from core.node.disks.transfer_progress import Report, TransferPhase, TransferProgress
 from core.settings import GB, MIB
 
 MEASURED_BYTES: Final = 16 * MIB
@@ -66,18 +57,6 @@ class ModelCopies:
         self.requests = BlockRequests(sender, links, tasks)
         self._rates: dict[Origin, float] = {}
 
-    async def handle_message(self, device_id: str, message: FileWord) -> None:
-        """Handle a request for files, or a response to one of ours."""
-        match message:
-            case FilesRequest():
-                await self.serving.send_files(device_id, message.fingerprint)
-            case HashesRequest():
-                await self.serving.send_hashes(device_id, message)
-            case BytesRequest():
-                await self.serving.open_port(device_id, message)
-            case FilesSent() | HashesSent() | BytesReady():
-                self.requests.settle(device_id, message)
-
     def gone(self, device_id: str) -> None:
         self.requests.gone(device_id)
         self.serving.gone(device_id)
@@ -86,9 +65,9 @@ class ModelCopies:
         self,
         sources: Sequence[str],
         model: HeldModel,
-        reports: CopyReports,
+        progress: TransferProgress,
         parts: Sequence[Part] = (),
-        limit: ByteRateLimit | None = None,
+        warn: Warn = lambda *_: None,
     ) -> None:
         """Copy a model, or `parts` of it with all settings, from linked Macs with all or some of it.
 
@@ -100,11 +79,12 @@ class ModelCopies:
         here = await asyncio.to_thread(copies_here, entries, model.fingerprint)
         if await asyncio.to_thread(is_here, here, parts):
             return
-        files, alike = await self._files_and_sources(sources, model, here)
-        wanted = wanted_parts(files, parts)
-        folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
-        await asyncio.to_thread(check_room, folder, files, wanted)
-        await self._fetch(WantedCopy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
+        with ExitStack() as stack:
+            files, alike = await self._files_and_sources(sources, model, here, stack)
+            wanted = wanted_parts(files, parts)
+            folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
+            await asyncio.to_thread(check_room, folder, files, wanted)
+            await self._fetch(WantedCopy(model, files, folder, wanted, alike, progress, warn))
         await asyncio.to_thread(check_arrived, folder, model)
         if model.hub:
             await asyncio.to_thread(write_origin, folder, model.hub)
@@ -113,16 +93,17 @@ class ModelCopies:
             await asyncio.to_thread(folder.rename, finished)
 
     async def _files_and_sources(
-        self, sources: Sequence[str], model: HeldModel, here: CopiesHere
-    ) -> tuple[Mapping[str, FileFacts], Mapping[str, bool]]:
+        self, sources: Sequence[str], model: HeldModel, here: CopiesHere, stack: ExitStack
+    ) -> tuple[Mapping[str, FileFacts], Mapping[str, CopySource]]:
         """The model's files as listed by the first source, and all sources with the same list; for a hub model without
-        a source, the files of the partial copy here.
+        a source, the files of the partial copy here. `stack` closes the links.
         """
-        replies = dict(zip(sources, await together(self._listed(source, model) for source in sources), strict=True))
-        lists = {source: reply for source, reply in replies.items() if isinstance(reply, FilesSent)}
-        if lists:
-            files = next(iter(lists.values())).files
-            return files, {source: reply.is_whole for source, reply in lists.items() if reply.files == files}
+        opened = await together(self._opened(source, model, stack) for source in sources)
+        replies = dict(zip(sources, opened, strict=True))
+        found = {source: reply for source, reply in replies.items() if isinstance(reply, CopySource)}
+        if found:
+            files = next(iter(found.values())).listed.files
+            return files, {source: reply for source, reply in found.items() if reply.listed.files == files}
         if model.hub and (there := next(filter(None, here.values()), None)):
             return there.files, {}
         for error in replies.values():
@@ -130,15 +111,15 @@ class ModelCopies:
                 raise error
         raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
 
-    async def _listed(self, source: str, model: HeldModel) -> FilesSent | MaclusterError:
+    async def _opened(self, source: str, model: HeldModel, stack: ExitStack) -> CopySource | MaclusterError:
         try:
-            reply = await self.requests.files(source, model.fingerprint)
-            if reply.problem:
-                raise TransferError(f"The other Mac can't send it: {reply.problem.what}", reply.problem.fix)
-            check_names(reply.files)
+            link = await self.requests.link(source, model.fingerprint)
+            stack.callback(link.close)
+            listed = await link.files()
+            check_names(listed.files)
         except MaclusterError as error:
             return error
-        return reply
+        return CopySource(link, listed)
 
     async def _fetch(self, copy: WantedCopy) -> None:
         """Try one origin after another until all data is there."""
@@ -159,9 +140,9 @@ class ModelCopies:
         def count(phase: TransferPhase, done: int, total: int) -> None:
             if phase == "running":
                 counts[1:] = [done]
-            copy.reports.report(phase, done, total)
+            copy.progress.count(phase, done, total)
 
-        copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
+        copy.progress.update(source="" if origin == "hub" else next(iter(copy.sources)))
         try:
             await (fetch_parts if origin == "hub" else self._fetch_from_macs)(copy, count)
         finally:

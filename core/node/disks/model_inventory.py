@@ -17,7 +17,7 @@ from core.node.base.bus import Bus
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import ControlLinks, LatestRequest
+from core.node.disks.mac_messages import ControlLinks, RequestQueue
 from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsRequest
 
 LOOK_S = 5.0
@@ -42,7 +42,7 @@ class ModelInventory:
         self._asked_again: dict[str, _AskedAgain] = {}
         self._numbers = count(1)
         self._sent_to: dict[str, object] = {}
-        self._requests = LatestRequest(self.look)
+        self._requests = RequestQueue(self.look)
 
     async def watch(self) -> None:
         """Scan the disk every LOOK_S seconds, forever."""
@@ -164,16 +164,11 @@ def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
 
 def held_model(entry: ModelEntry) -> HeldModel:
     """A model in the form sent to other Macs."""
-    return HeldModel(
+    bounded = msgspec.structs.replace(
+        entry,
         name=entry.name[:MAX_MODEL_NAME],
-        fingerprint=entry.fingerprint,
         model_type=entry.model_type[:64],
-        layers=entry.layers,
-        total_bytes=entry.total_bytes,
         quantization=entry.quantization[:32],
-        context_max=entry.context_max,
-        missing_bytes=entry.missing_bytes,
-        disk_bytes=entry.disk_bytes,
         layers_here=entry.layers_here[:MAX_RANGES] if entry.missing_bytes else (),
-        hub=entry.hub,
     )
+    return HeldModel(**{field: getattr(bounded, field) for field in HeldModel.__struct_fields__})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
@@ -22,10 +22,6 @@ from core.node.disks.messages import (
     CopyChange,
     CopyProgress,
     FalseFile,
-    FilesRequest,
-    FilesSent,
-    HashesRequest,
-    HashesSent,
     Holds,
     HoldsRequest,
     PeerCopyRequest,
@@ -39,6 +35,8 @@ from core.node.peers.room import PeersRoom
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 from core.settings import hub_cache
+
+_M = TypeVar("_M")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,21 +70,28 @@ class DisksRoom(Room):
         )
 
     def messages(self) -> Iterable[MessageRow]:
-        handle = self.transfers.handle_message
+        transfers, copies = self.transfers, self.copies
+        models = self._spawned("A message about models", self.inventory.handle_message)
         return (
-            receives(Holds, handle),
-            receives(HoldsRequest, handle),
-            receives(FilesRequest, handle, while_forked=False),
-            receives(FilesSent, handle, while_forked=False),
-            receives(HashesRequest, handle, while_forked=False),
-            receives(HashesSent, handle, while_forked=False),
-            receives(BytesRequest, handle, while_forked=False),
-            receives(BytesReady, handle, while_forked=False),
-            receives(PeerCopyRequest, handle, while_forked=False),
-            receives(CopyChange, handle, while_forked=False),
-            receives(CopyProgress, handle, while_forked=False),
-            receives(FalseFile, self._drop, while_forked=False),
+            receives(Holds, models),
+            receives(HoldsRequest, models),
+            receives(BytesRequest, self._spawned("A link for files", copies.serving.open_port), while_forked=False),
+            receives(BytesReady, copies.requests.settle, while_forked=False),
+            receives(PeerCopyRequest, transfers.copy_for, while_forked=False),
+            receives(CopyChange, transfers.change_for, while_forked=False),
+            receives(CopyProgress, transfers.note_progress, while_forked=False),
+            receives(
+                FalseFile, self._spawned("A file that is not the hub's", self.comparison.drop), while_forked=False
+            ),
         )
+
+    def _spawned(self, name: str, handle: Callable[[str, _M], Coroutine[Any, Any, None]]) -> Callable[[str, _M], None]:
+        """A handler that the link doesn't wait for."""
+
+        def take(device_id: str, message: _M) -> None:
+            self.node.tasks.spawn(name, handle(device_id, message))
+
+        return take
 
     def routes(self) -> Iterable[web.RouteDef]:
         transfers, conversations = self.transfers, self.conversations
@@ -108,6 +113,3 @@ class DisksRoom(Room):
 
     def _announce(self, contact: LinkedMacChanged) -> None:
         self.node.tasks.spawn("Reporting what this Mac holds", self.inventory.announce(contact.device_id))
-
-    def _drop(self, _: str, message: FalseFile) -> None:
-        self.node.tasks.spawn("A file that is not the hub's", self.comparison.drop(message))

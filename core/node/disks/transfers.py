@@ -23,29 +23,17 @@ from core.errors import (
     error_from,
 )
 from core.events import Transfer
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.context import NodeContext
-from core.node.disks.block_fetch import CopyReports
-from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.hub_transfers import begin_model, download
 from core.node.disks.mac_messages import ControlLinks
-from core.node.disks.messages import (
-    MAX_PARTS,
-    CopyChange,
-    CopyProgress,
-    CopyWord,
-    FileWord,
-    HeldModel,
-    Holds,
-    HoldsRequest,
-    PeerCopyRequest,
-)
+from core.node.disks.messages import MAX_PARTS, CopyChange, CopyProgress, HeldModel, PeerCopyRequest
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_progress import TransferProgress
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -79,6 +67,7 @@ class Transfers:
     async def copy(self, wanted: CopyRequest) -> Done:
         """Start copying a model, or part of it, to Macs' disks. Raises ModelNotFound, NotPaired, Busy, UsageError."""
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
+        asked = PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
         model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
@@ -91,7 +80,7 @@ class Transfers:
                 self._begin_copy(mac, model, parts, wanted.bytes_per_s)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, _ask(wanted, parts)):
+            elif await self._links.send(mac, asked):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -102,8 +91,6 @@ class Transfers:
         the problem of the copy, and TransferError if it was stopped.
         """
         (mac,) = wanted.to
-        if mac in self._inventory.holdings(wanted.fingerprint).whole:
-            return
         try:
             await self._follow_to_end(mac, partial(self.copy, wanted), show)
         except asyncio.CancelledError:
@@ -149,20 +136,10 @@ class Transfers:
             change = CopyChange(fingerprint=fingerprint, what=order.what, bytes_per_s=order.bytes_per_s)
             await self._links.send(mac, change)
 
-    async def handle_message(self, device_id: str, message: Holds | HoldsRequest | FileWord | CopyWord) -> None:
-        """Handle a message about models and their files."""
-        match message:
-            case Holds() | HoldsRequest():
-                self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
-            case PeerCopyRequest():
-                await self._copy_for(device_id, message)
-            case CopyChange(fingerprint=fingerprint, what=what, bytes_per_s=bytes_per_s):
-                if self.own.is_for(device_id, fingerprint):
-                    self.own.change(what, bytes_per_s)
-            case CopyProgress(transfer=transfer):
-                self._handle_progress(device_id, transfer)
-            case _:
-                self._tasks.spawn("A message about files", self._copying.handle_message(device_id, message))
+    def change_for(self, device_id: str, change: CopyChange) -> None:
+        """Change a copy that this Mac makes for another one, on its request."""
+        if self.own.is_for(device_id, change.fingerprint):
+            self.own.change(change.what, change.bytes_per_s)
 
     def gone(self, device_id: str) -> None:
         self._copying.gone(device_id)
@@ -171,17 +148,18 @@ class Transfers:
                 problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
-    def _handle_progress(self, device_id: str, progress: Transfer) -> None:
+    def note_progress(self, device_id: str, message: CopyProgress) -> None:
         """Publish progress reported by another Mac, only of a copy requested here; the Mac can't change the model or
         invent a source.
         """
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
+            progress = message.transfer
             same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac}
             source = progress.source if progress.source in ("", *self._links.contacts) else self._device_id
             self._note(msgspec.structs.replace(progress, **same, source=source))
 
-    async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
+    async def copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
         """Copy a model that another Mac sends, on its request."""
         model = self._inventory.find(asked.fingerprint)
         try:
@@ -228,7 +206,8 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _carry_out(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
+    async def _carry_out(self, progress: TransferProgress) -> None:
+        transfer = progress.queued
         if (wanted := transfer.download) and wanted.split:
             models, folder = self._inventory.models, self._folder
             found = await begin_model(models, folder, wanted.repo, wanted.revision, progress.count)
@@ -236,17 +215,13 @@ class Transfers:
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-            async for fetched in download(order, wanted.repo, limit):
-                progress.count("running", fetched.done, fetched.total)
+            await download(order, wanted.repo, progress.limit, progress.count)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:
             what = f"No linked Mac has {transfer.first.model} now."
             raise ModelNotFound(what, "Bring back one that has it, then copy again.")
-        reports = CopyReports(
-            progress.count, partial(self._warn, model.name), lambda source: progress.update(source=source)
-        )
-        sources = self._sources(model, transfer.asked_by)
-        await self._copying.fetch(sources, model, reports, parts_in(transfer.parts), limit)
+        sources, warn = self._sources(model, transfer.asked_by), partial(self._warn, model.name)
+        await self._copying.fetch(sources, model, progress, parts_in(transfer.parts), warn)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
@@ -257,7 +232,3 @@ class Transfers:
 def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:
     first = Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
     return msgspec.structs.replace(first, limit_bytes_per_s=limit)
-
-
-def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> PeerCopyRequest:
-    return PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)

@@ -14,9 +14,9 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_written
 from core.models.files.catalog import ModelEntry
 from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
 from core.models.files.hub_origin import read_origin
-from core.models.files.layers_on_disk import layers_here, ranges
+from core.models.files.layers_on_disk import layers_here
 from core.models.files.model_folder import read_folder
-from core.models.files.parts import Part
+from core.models.files.parts import Part, ranges
 from core.node.base.context import NodeContext
 from core.node.disks.block_serving import FileServing
 from core.node.disks.copy_checks import PARTIAL

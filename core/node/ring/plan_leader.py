@@ -45,7 +45,7 @@ from core.worker.messages import (
 PREPARE_S = 90.0
 STILL_S = 120.0  # a worker reports every tensor that it reads
 LOOK_S = 5.0
-PROVE_S = 60.0  # a stuck rank would block the others for ever
+PROVE_S = 60.0  # from one part of the proof to the next; a stuck rank would block the others for ever
 READ_BYTES_PER_S = 50e6
 
 Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
@@ -92,6 +92,7 @@ class PlanLeader:
         self._drafter: Path | None = None
         self._verify = False
         self._reported_at: dict[str, float] = {}  # last report of each Mac, monotonic seconds
+        self._proof_at = 0.0  # when a proof last went on
         self._compared: set[Computed] = set()  # kinds of plans compared with the whole model
         self._paths: dict[str, PathKind] = {}
         self._prefill = PrefillLink(node, mesh, member)
@@ -249,6 +250,9 @@ class PlanLeader:
     async def _handle_own(self, own: OwnStageReported) -> None:
         await self.handle_message(self._device_id, own.word)
 
+    def proving(self) -> None:
+        self._proof_at = monotonic()
+
     async def proved(self, report: Proved | Unproved) -> None:
         if self._lifecycle is None:
             return
@@ -334,10 +338,13 @@ class PlanLeader:
 
     async def _check_proved(self, lifecycle: PlanLifecycle, plan: Plan) -> None:
         limit_s = PROVE_S + sum(stage.weight_bytes for stage in plan.stages) / READ_BYTES_PER_S
-        await asyncio.sleep(limit_s)
-        if lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
-            problem = LinkTimeout(f"The proof did not end within {limit_s:.0f} s: a Mac makes no progress.").problem
-            await self.lost(plan.head.device_id, problem)
+        self._proof_at = monotonic()
+        while lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
+            if monotonic() > self._proof_at + limit_s:
+                problem = LinkTimeout(f"The proof made no progress for {limit_s:.0f} s.").problem
+                await self.lost(plan.head.device_id, problem)
+                break
+            await asyncio.sleep(LOOK_S)
 
     async def _act(self, actions: list[Action]) -> None:
         self._note_plan()

@@ -54,6 +54,7 @@ from core.worker.messages import (
     PrefillBroken,
     PrefillLinked,
     Proved,
+    Proving,
     ReadBeside,
     Samples,
     Unproved,
@@ -163,6 +164,8 @@ class RingRoom(Room):
                 leader.prefill_reported(report)
             case ReadBeside(request_id=name, tokens=0):
                 node.journal.warn(f"The ring reads the prompt of {name[:8]}: the prefill Mac failed.")
+            case Proving():
+                leader.proving()
             case Proved() | Unproved():
                 node.tasks.spawn_essential("The proof of the ring", leader.proved(report))
 

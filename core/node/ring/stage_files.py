@@ -9,8 +9,9 @@ from typing import NamedTuple
 from core.errors import MaclusterError, Problem
 from core.events import Plan, Transfer
 from core.models.files.catalog import ModelEntry
-from core.models.files.layers_on_disk import Ranges, layers_text, ranges, size_text
+from core.models.files.layers_on_disk import layers_text, size_text
 from core.models.files.layout import Layout
+from core.models.files.parts import Ranges, ranges
 from core.node.base.tasks import together
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.model_inventory import ModelInventory

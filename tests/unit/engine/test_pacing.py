@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.pacing import LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, chunk_behind, planned_pace
+from core.engine.pacing import (
+    LEAST_CHUNK,
+    MOST_WINDOW,
+    Pace,
+    RingFigures,
+    chunk_behind,
+    chunk_in_time,
+    planned_pace,
+)
 from core.settings import FAR_BACK
 
 TOKEN_S = 0.001  # a stage computes a token in a millisecond
@@ -27,6 +35,26 @@ def settled(pace: Pace, *, wire_s: float = 0.0, delay_s: float = 0.0) -> Pace:
     for _ in range(10):
         pace = seen(pace, wire_s=wire_s, delay_s=delay_s)
     return pace
+
+
+@pytest.mark.parametrize(
+    ("token_s", "sizes"),
+    [
+        pytest.param(0.29, (64, 64), id="a 4-bit model on an old CPU"),
+        pytest.param(0.05, (512, 512), id="fast enough"),
+        pytest.param(9.0, (LEAST_CHUNK, LEAST_CHUNK), id="not below 32"),
+    ],
+)
+def test_a_chunk_takes_half_a_minute_at_most(token_s: float, sizes: tuple[int, int]) -> None:
+    once = chunk_in_time(512, 512, token_s)
+    assert (once, chunk_in_time(once, 512, token_s)) == sizes
+
+
+def test_chunks_grow_again_as_soon_as_the_mac_is_quick() -> None:
+    chunk = LEAST_CHUNK
+    for _ in range(10):
+        chunk = chunk_in_time(chunk, 512, 0.001)
+    assert chunk == 512
 
 
 def test_it_begins_as_planned_with_a_chunk_for_every_stage() -> None:

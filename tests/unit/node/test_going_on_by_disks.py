@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from core.events import Peer
-from core.models.files.layers_on_disk import Ranges
+from core.models.files.parts import Ranges
 from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.bus import Bus

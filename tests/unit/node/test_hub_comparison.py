@@ -69,7 +69,7 @@ class PartialMac:
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         assert isinstance(message, FalseFile)
-        await self.cluster.ones[device_id].comparison.drop(message)
+        await self.cluster.ones[device_id].comparison.drop(self.name, message)
         return True
 
     async def ensure(self) -> None:
@@ -199,8 +199,8 @@ async def test_no_mac_can_have_another_throw_away_what_was_compared_or_is_whole(
     await one.ensure()
     before = one.map.hashes
     for name in (NAME, "config.json", "../one"):
-        await one.comparison.drop(FalseFile(fingerprint=macs.model.fingerprint, name=name))
-    await one.comparison.drop(FalseFile(fingerprint="0" * 64, name=NAME))
+        await one.comparison.drop("two", FalseFile(fingerprint=macs.model.fingerprint, name=name))
+    await one.comparison.drop("two", FalseFile(fingerprint="0" * 64, name=NAME))
     assert one.map.hashes == before
 
 

@@ -103,7 +103,7 @@ def leaves(value: Any) -> Iterator[Any]:
 def bent(message: NodeMessage, spot: str, put: str) -> Iterator[NodeMessage]:
     """Decode the message with `put` at each place in its JSON that matches `spot`."""
     kind, body = to_frame(message)
-    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # these are not JSON
+    if kind in (FrameType.PROBE, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # these are not JSON
         return
     text = body.decode()
     for at, end in (found.span(1) for found in re.finditer(spot, text)):

@@ -14,25 +14,20 @@ import msgspec
 import pytest
 
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
-from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, WHOLE_NAME, FileFacts, read_map
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
-from core.node.disks.block_requests import BlockLink
-from core.node.disks.block_serving import BlockReader, served_model
-from core.node.disks.byte_links import RunRequest
+from core.node.disks.block_serving import BlockReader, ServedModel, served_model
+from core.node.disks.byte_links import MAX_HASHES, FileList, HashesRequest, RunRequest
 from core.node.disks.copy_checks import PARTIAL, check_names
 from core.node.disks.messages import (
     MAX_BROKEN,
-    MAX_HASHES,
     MAX_HELD,
     BytesReady,
     BytesRequest,
-    FilesSent,
-    HashesRequest,
     HeldModel,
     Holds,
 )
@@ -122,8 +117,7 @@ async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None
 async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pair: Pair, name: str) -> None:
     with pytest.raises(TransferError, match="does not belong to a model"):
         check_names({**WEIGHTS, name: FACTS})
-    told = FilesSent(fingerprint=pair.model.fingerprint, files={**WEIGHTS, name: FACTS})
-    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
+    pair.sender.listed = lambda _: FileList({**WEIGHTS, name: FACTS}, is_whole=True)
     before = sorted(pair.asker.folder.parent.rglob("*"))
     with pytest.raises(TransferError):
         await pair.copy()
@@ -183,12 +177,11 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
     part = max(parts, key=lambda part: part.nbytes)
     right = (whole / part.file).read_bytes()
 
-    def changed(message: NodeMessage) -> NodeMessage:
-        if isinstance(message, FilesSent):
-            with (helper.folder / "solo" / part.file).open("r+b") as content:
-                content.seek(part.begin)
-                content.write(bytes([right[part.begin] ^ 1]))
-        return message
+    def changed(files: FileList) -> FileList:
+        with (helper.folder / "solo" / part.file).open("r+b") as content:
+            content.seek(part.begin)
+            content.write(bytes([right[part.begin] ^ 1]))
+        return files
 
     asked = threading.Event()
 
@@ -197,7 +190,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
             asked.set()
         return data
 
-    helper.wrong, helper.blocks = changed, given  # type: ignore[method-assign]
+    helper.listed, helper.blocks = changed, given
     pair.sender.blocks = lambda _, data: data if asked.wait(WAIT_S) else b""
     await pair.copy(parts=parts, sources=("helper", "sender"))
     assert pair.warned == [("helper", f"block {part.begin // BLOCK_BYTES} of {part.file}")]
@@ -316,35 +309,50 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(
 
 
 @pytest.mark.promise("P24")
-async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pair) -> None:
+async def test_what_arrives_is_examined_before_it_lies_among_the_models(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = pair.sender.folder / "solo" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
     real = fingerprint(pair.sender.folder / "solo")
     facts = facts_of(pair.sender.folder / "solo")
     served = served_model(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
-    pair.sender.copying.serving._served["asker", real] = served
-    told = FilesSent(fingerprint=real, files=facts)
-    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
+
+    async def found(*_: str) -> ServedModel:
+        return served
+
+    monkeypatch.setattr(pair.sender.copying.serving, "_served", found)
     with pytest.raises(BadModel, match="The copied model cannot be used"):
         await pair.copy(msgspec.structs.replace(pair.model, fingerprint=real))
     assert [each.name for each in pair.asker.folder.rglob("*")] == [".partial"]
 
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
-    fingerprint = pair.model.fingerprint
-    await pair.sender.copying.handle_message("asker", BytesRequest(number=1, fingerprint=fingerprint))
+    await pair.sender.take("asker", BytesRequest(number=1, fingerprint="a" * 64))
     (refused,) = pair.sender.sent
     assert isinstance(refused, BytesReady)
-    assert refused.port is None, "nobody asked which files there are"
+    assert refused.port is None, "that Mac has no such model"
     await pair.copy()
-    before = len(pair.sender.sent)
-    ask = HashesRequest(number=1, fingerprint=fingerprint, name="../../secret", first=0)
-    await pair.sender.copying.handle_message("asker", ask)
-    assert len(pair.sender.sent) == before
-    answers = BlockReader(pair.sender.copying.serving._served["asker", fingerprint])
-    for name, first in (("../../secret", 0), ("config.json", 1)):
+    served = pair.sender.copying.serving._last
+    assert served
+    answers = BlockReader(served)
+    for request in (
+        RunRequest("../../secret", 0, 1),
+        RunRequest("config.json", 1, 1),
+        HashesRequest("../../secret", 0, compared=False),
+        HashesRequest("config.json", 2, compared=False),
+    ):
         with pytest.raises(ProtocolError):
-            answers.read(RunRequest(name, first, 1))
+            answers.answer(request)
+
+
+async def test_more_hashes_than_were_asked_for_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = pair.empty("helper")
+    part = slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False)
+    await pair.copy(parts=part, to=helper)
+    monkeypatch.setattr(BlockReader, "hashes", lambda *_: bytes(32 * MAX_HASHES + 1))
+    with pytest.raises(ProtocolError, match="More hashes arrived"):
+        await pair.copy(sources=("helper",))
 
 
 async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_only_where_a_file_changed(
@@ -410,10 +418,6 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
     ):
         with pytest.raises(ProtocolError):
             from_frame(*to_frame(hostile))
-    with pytest.raises(ProtocolError):
-        from_frame(FrameType.FILE_PART, b"x" * 7)
-    with pytest.raises(ProtocolError):
-        from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
 def held(message: NodeMessage) -> tuple[HeldModel, ...]:
@@ -439,10 +443,10 @@ async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
 async def test_a_defect_where_blocks_come_ends_the_copy_and_is_logged(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_asked(*_: object) -> bool:
+    def received(*_: object) -> memoryview:
         raise KeyError("secret")
 
-    monkeypatch.setattr(BlockLink, "_send_asked", send_asked)
+    monkeypatch.setattr("core.node.disks.block_requests.receive", received)
     with pytest.raises(LinkLost):
         await pair.copy()
     await until(lambda: bool(pair.asker.bus.now.logs))

@@ -17,7 +17,17 @@ from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
-from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
+from core.worker.proof import (
+    PART,
+    POSITIONS,
+    PROMPT_TOKENS,
+    GoesOn,
+    check_sane,
+    compare,
+    fixed_prompt,
+    prove,
+    run_whole,
+)
 from core.worker.reference_model import Task, Whole, run
 from core.worker.stage import LoadedStage
 from tests.conftest import our_children
@@ -140,9 +150,15 @@ def weights(stage: LoadedStage, array: mx.array) -> Iterator[None]:
         layer.weight = before
 
 
-def proved(stage: LoadedStage) -> Proved:
+def proved(stage: LoadedStage, on: GoesOn = lambda tokens, seconds: None) -> Proved:
     order = Prove(plan_gen=7, directory="/nowhere", verify=False)
-    return prove(order, plan_of(1), Pipeline(stage, plan_of(1), 1.0), weight_bytes=0, idle=lambda: None)
+    return prove(order, plan_of(1), Pipeline(stage, plan_of(1), 1.0), idle=lambda: None, on=on)
+
+
+def test_a_proof_tells_of_every_part_so_a_slow_mac_is_not_taken_for_a_stuck_one(stage: LoadedStage) -> None:
+    told: list[int] = []
+    proved(stage, lambda tokens, _: told.append(tokens))
+    assert told == [PART, PART, PROMPT_TOKENS - 1 - 2 * PART, *[0] * POSITIONS]
 
 
 def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: LoadedStage) -> None:
