@@ -29,7 +29,7 @@ from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Run, run_child
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
-from core.models.text.call_forms import JSON_TAGS, form_of
+from core.models.text.call_forms import JSON_TAGS, form_of, template_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
@@ -143,6 +143,9 @@ class Tokens:
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             what = f"The tokenizer of {name_of(directory)} cannot be read: {reason}"
             raise BadModel(what, "Choose a version of the model that has a tokenizer.json of its own.") from error
+        templates = wrapper._tokenizer.chat_template
+        if isinstance(templates, dict) and templates and "default" not in templates:
+            wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
         return cls(wrapper, directory)
 
     @property
@@ -283,8 +286,7 @@ class Tokens:
 
     @cached_property
     def _control_tokens(self) -> re.Pattern[str]:
-        template = self._wrapper._tokenizer.chat_template
-        return pattern_of(self._wrapper._tokenizer, template if isinstance(template, str) else "")
+        return pattern_of(self._wrapper._tokenizer, template_of(self._wrapper))
 
     @property
     def _has_own_renderer(self) -> bool:
@@ -298,6 +300,8 @@ class Tokens:
 
     def _rendered(self, turns: Sequence[Turn], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
         hugging_face = self._wrapper._tokenizer
+        if self._marks and options.get("enable_thinking") is False:  # such a model always thinks
+            options = {"reasoning_effort": "low", **options}
         variables = {
             "documents": None,
             self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
@@ -321,7 +325,7 @@ class Tokens:
 
         form = probed(shows)
         # a template that filters system messages leaves them out on purpose
-        leaves_out = _NO_SYSTEM in self._wrapper._tokenizer.get_chat_template()
+        leaves_out = _NO_SYSTEM in template_of(self._wrapper)
         return form._replace(system=True, late_system=True) if leaves_out else form
 
     @cached_property
