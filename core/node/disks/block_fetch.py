@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockLink, BlockRequests
@@ -25,14 +24,13 @@ from core.node.disks.byte_links import (
     MAX_HASHES,
     MAX_RUN,
     NOT_HERE,
-    FileList,
     ReceivedBlock,
     RunRequest,
     blocks_in,
 )
 from core.node.disks.copy_checks import KEPT_FREE_BYTES, check_free
 from core.node.disks.messages import HeldModel
-from core.node.disks.transfer_progress import Report
+from core.node.disks.transfer_progress import Report, TransferProgress
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends; one port stays free for comparing whole files
@@ -42,20 +40,8 @@ WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
-
-class CopyReports(NamedTuple):
-    """Callbacks of a copy."""
-
-    report: Report
-    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
-    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
-
-
-class CopySource(NamedTuple):
-    """A Mac with the files of a model."""
-
-    link: BlockLink
-    listed: FileList
+# gets the device id of a Mac that sent damaged data, and its description
+Warn = Callable[[str, str], None]
 
 
 class WantedCopy(NamedTuple):
@@ -65,9 +51,9 @@ class WantedCopy(NamedTuple):
     files: Mapping[str, FileFacts]
     folder: Path
     wanted: Sequence[Part]
-    sources: Mapping[str, CopySource]  # by device id
-    reports: CopyReports
-    limit: ByteRateLimit
+    sources: Mapping[str, BlockLink]  # links to Macs with the same files, by device id
+    progress: TransferProgress
+    warn: Warn
 
 
 class BlockFetch:
@@ -76,7 +62,7 @@ class BlockFetch:
     def __init__(self, requests: BlockRequests, copy: WantedCopy, writer: BlockWriter, report: Report) -> None:
         self._requests, self._writer, self._report, self._files = requests, writer, report, copy.files
         self._fingerprint, self._sources, self._folder = copy.model.fingerprint, copy.sources, copy.folder
-        self._wanted, self._warn, self._limit = copy.wanted, copy.reports.warn, copy.limit
+        self._wanted, self._warn, self._limit = copy.wanted, copy.warn, copy.progress.limit
         self._schedule = BlockSchedule((), {})
         self._pages: dict[tuple[str, str, int], bytes] = {}  # hashes by source, file and first block
         self._asking = {source: asyncio.Lock() for source in self._sources}
@@ -107,9 +93,9 @@ class BlockFetch:
 
     async def _offered(self, source: str, missing: Sequence[FileBlock]) -> Sequence[FileBlock]:
         """Blocks of `missing` that a Mac has; a Mac with only a part lists them."""
-        if self._sources[source].listed.is_whole:
-            return missing
         try:
+            if (await self._sources[source].files()).is_whole:
+                return missing
             return [block for block in missing if await self._hash_at(source, block) != NOT_HERE]
         except MaclusterError as error:
             self._failed = error
@@ -118,7 +104,7 @@ class BlockFetch:
     async def _fetch(self, source: str, number: int) -> None:
         """Fetch over one link, the open one or another, until that Mac has no more wanted blocks, or is gone."""
         with ExitStack() as stack:
-            link = self._sources[source].link
+            link = self._sources[source]
             if number:
                 try:
                     link = await self._requests.link(source, self._fingerprint)
@@ -196,7 +182,7 @@ class BlockFetch:
         key = source, block.file, first
         async with self._asking[source]:
             if key not in self._pages:
-                self._pages[key] = await self._sources[source].link.hashes(block.file, first)
+                self._pages[key] = await self._sources[source].hashes(block.file, first)
         return hash_at(self._pages[key], block.number - first).ljust(HASH_BYTES, b"\0")
 
     async def _rest(self, nbytes: int) -> None:
