@@ -105,7 +105,7 @@ def _as_transformers_takes_it(turns: Sequence[Turn]) -> Iterator[Turn]:
 
 
 def _words(turns: Sequence[Turn], tools: Sequence[Turn]) -> list[str]:
-    """What a prompt must contain: all texts, the tools, and the arguments of calls."""
+    """Texts that a prompt must contain: all contents, the tools, and the arguments of calls."""
     told = list(_as_transformers_takes_it(turns))
     texts = [turn["content"].strip() for turn in told if turn["content"]]
     calls = [call["function"]["arguments"]["city"] for turn in told for call in turn.get("tool_calls", ())]
