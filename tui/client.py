@@ -61,18 +61,15 @@ LOAD_S = 120.0
 _DATA = b"data: "
 
 
-def _get(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
+def _get(path: str, reply: type[_T], method: str = "GET") -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
     async def call(client: NodeClient) -> _T:
-        return await client._call("GET", path, None, reply)
+        return await client._call(method, path, None, reply)
 
     return call
 
 
 def _order(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
-    async def call(client: NodeClient) -> _T:
-        return await client._call("POST", path, None, reply)
-
-    return call
+    return _get(path, reply, "POST")
 
 
 def _post(

@@ -38,9 +38,7 @@ class ApiScreen(NodeScreen):
     """The API: its address, keys, running requests, and what to paste into other programs."""
 
     TITLE = "Other programs"
-    CSS_PATH = "api.tcss"
     AUTO_FOCUS = "KeyList"
-    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = API
 
     HELP = """Let other programs use this cluster: the address, the keys, current requests, and what to paste.
@@ -52,7 +50,7 @@ class ApiScreen(NodeScreen):
         self._program = _CLIENTS[0]
         self._address = titled(TextView(id="address"), "Address")
         self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
-        self.keys, self.rows = KeyList(), RowList()
+        self.keys, self.rows = KeyList(id="api-keys"), RowList()
         self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # their names in the help
         self._keys_box = titled(Vertical(self._keys_head, self.keys, id="keys-box"), "Keys")
         self._rows_box = titled(Vertical(self._rows_head, self.rows, id="rows-box"), "Requests")
@@ -75,7 +73,7 @@ class ApiScreen(NodeScreen):
         keys_width = self.keys.scrollable_content_region.width
         self._keys_head.draw(key_list.head_content(keys_width) if now.clients else NO_KEYS)
         self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
-        self.keys.show(now.clients)
+        self.keys.show_items(now.clients)
         self.rows.show(rows, "")
         self._paste.border_title = Content(paste_title(self._program))
         self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))

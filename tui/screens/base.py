@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -12,13 +12,13 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tui.client import NodeClient
+from tui.control.actions import KeyOwner
+from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_stream import FAILURES, problem_of
-from tui.control.key_owner import KeyOwner
-from tui.control.messages import Failed
 from tui.control.model_catalog import ModelCatalog
+from tui.control.model_controller import ModelController
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
@@ -34,12 +34,11 @@ _T = TypeVar("_T")
 _Box = TypeVar("_Box", bound=Widget)
 
 
-class Sources(Protocol):
-    """Parts of the app that screens use."""
+class Sources(AppInterface, Protocol):
+    """The app, with its parts that screens use."""
 
-    client: NodeClient
-    state: UiState
     catalog: ModelCatalog
+    models: ModelController
     chat: ChatController
     conversations: ConversationArchive
 
@@ -91,11 +90,17 @@ class SizedScreen(KeyOwner, Screen[None]):
 
 
 class NodeScreen(SizedScreen):
-    """A screen above the dashboard: a title, its parts, and the keys."""
+    """A screen above the dashboard: a title, its parts, and the keys. Its style sheet has the name of its file."""
+
+    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        cls.CSS_PATH = f"{cls.__module__.rpartition('.')[2]}.tcss"
+        super().__init_subclass__(**options)
 
     def __init__(self, sources: Sources) -> None:
         super().__init__()
-        self._client, self._state = sources.client, sources.state
+        self._sources, self._client, self._state = sources, sources.client, sources.state
         self._title = TextView(id="title")
 
     def compose(self) -> ComposeResult:
@@ -156,7 +161,7 @@ class NodeScreen(SizedScreen):
         try:
             return await work
         except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
+            self._sources.show_problem(problem_of(error))
             return None
 
 

@@ -7,7 +7,6 @@ from textual.containers import Vertical, VerticalScroll
 
 from core.events import BatchRow
 from tui.control.keymap import BATCH
-from tui.control.messages import Noted
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.row_list import RowList, head_content
@@ -18,7 +17,6 @@ class BatchScreen(NodeScreen):
     """How full the batch is, its rows, and the lanes on their ring."""
 
     TITLE = "Rows, lanes and queue"
-    CSS_PATH = "batch.tcss"
     AUTO_FOCUS = "RowList"
     ACTIONS = BATCH
 
@@ -49,7 +47,7 @@ class BatchScreen(NodeScreen):
         """Stop the selected request; asks first if it is another program's."""
         row, answer = self.list.pointed, self._state.answer
         if row is None:
-            self.post_message(Noted("There is no request to stop."))
+            self.app.notify("There is no request to stop.")
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:

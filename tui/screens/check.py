@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 from core.requests.checks import Finding
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
-from tui.control.messages import Copied, Failed, Noted
+from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.state import cleaned
 from tui.widgets.check_text import check_content, check_text, check_title
@@ -19,7 +19,6 @@ class CheckScreen(NodeScreen):
     """A report that grows while the node checks."""
 
     TITLE = "Check this Mac"
-    CSS_PATH = "check.tcss"
     AUTO_FOCUS = "#findings"
     ACTIONS = CHECK
 
@@ -51,7 +50,7 @@ it can't be checked here.
         if self._findings:
             self.post_message(Copied(check_text(self._findings)))
         else:
-            self.post_message(Noted("There is nothing to copy yet."))
+            self.app.notify("There is nothing to copy yet.")
 
     async def _check(self) -> None:
         try:
@@ -59,7 +58,7 @@ it can't be checked here.
                 self._findings = (*self._findings, cleaned(finding))
                 self.redraw()
         except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
+            self._sources.show_problem(problem_of(error))
         finally:
             self._is_running = False
             self.redraw()

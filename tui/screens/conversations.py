@@ -16,15 +16,14 @@ from textual.widgets import Input, OptionList, Static
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
-from tui.control.messages import Noted
 from tui.control.session_work import SessionWork
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
-from tui.state.format import DIM, WARN, age, between, plural
+from tui.state.format import DIM, WARN, age, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 EMPTY: Final = """There are no saved conversations on this Mac yet.
 
@@ -38,7 +37,6 @@ class ConversationsScreen(NodeScreen):
     """A list and a preview, next to each other or one above the other."""
 
     TITLE = "Conversations"
-    CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS
 
@@ -47,7 +45,7 @@ class ConversationsScreen(NodeScreen):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._conversations, self._chat = sources.conversations, sources.chat
-        self._sessions = SessionWork(sources.client, self.post_message)
+        self._sessions = SessionWork(sources, sources.chat)
         self._rows: tuple[SavedChat, ...] | None = None
         self._wanted = ""
         self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
@@ -170,7 +168,7 @@ class ConversationsScreen(NodeScreen):
         if not pointed.is_session:
             self._do(self._open(ConversationId(id=pointed.id)))
         elif why := self._sessions.why_not("load", self._state):
-            self.post_message(Noted(why))
+            self.app.notify(why)
         else:
             self._begin(self._load(pointed.id))
 
@@ -212,7 +210,7 @@ class ConversationsScreen(NodeScreen):
     def action_rename(self) -> None:
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("A session can't be renamed."))
+            self.app.notify("A session can't be renamed.")
         elif pointed is not None:
             asking = AskScreen("Rename the conversation", "Title:", pointed.title)
             wanted = ConversationTitle(id=pointed.id, title="-")
@@ -238,7 +236,7 @@ class ConversationsScreen(NodeScreen):
     def action_export(self) -> None:
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("Open the session first (Enter), then export the chat."))
+            self.app.notify("Open the session first (Enter), then export the chat.")
         elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
@@ -255,9 +253,9 @@ class ConversationsScreen(NodeScreen):
     def _readable(self) -> SavedChat | None:
         pointed = self._pointed
         if pointed is None:
-            self.post_message(Noted("Nothing to show."))
+            self.app.notify("Nothing to show.")
         elif pointed.problem is not None:
-            self.post_message(Noted(pointed.problem.what))
+            self.app.notify(pointed.problem.what)
             return None
         return pointed
 
@@ -282,10 +280,5 @@ class ConversationsScreen(NodeScreen):
 
 
 def title_content(rows: tuple[SavedChat, ...] | None, width: int) -> Content:
-    right = (
-        f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
-        if rows is not None
-        else "encrypted on this Mac "
-    )
-    line = between(" Conversations", right, width)
-    return Content(line).stylize("bold", 0, 14).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    counted = "" if rows is None else f"{plural(len(rows), 'conversation')} · "
+    return title_line("Conversations", f"{counted}encrypted on this Mac", width, style=DIM)

@@ -10,7 +10,7 @@ from textual.events import Key, Paste
 from textual.widget import Widget
 
 from tui.control.keymap import DASHBOARD
-from tui.control.messages import Noted, ProblemRead, Seen
+from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState
@@ -65,9 +65,9 @@ class Dashboard(SizedScreen):
         self.hops = HopPane(id="hops")
         self.logs = LogPane(id="logs")
         self.chat = ChatLog(fps=fps, note=note)
-        self.chat_title = ChatTitle()
+        self.chat_title = ChatTitle(id="chat-title")
         self.prompt = Prompt()
-        self.strip = ClusterStrip()
+        self.strip = ClusterStrip(id="strip")
         self.recovery = RecoveryPane()
         self.welcome = Welcome(id="welcome")
 
@@ -166,7 +166,7 @@ class Dashboard(SizedScreen):
         if self.prompt.display and not self._is_greeting:
             self.prompt.focus()
         else:
-            self.post_message(Noted("The pasted text is in the prompt."))
+            self.app.notify("The pasted text is in the prompt.")
 
     def come_back(self) -> None:
         if self.focused in (None, self.chat):

@@ -22,7 +22,6 @@ class PeerScreen(NodeScreen):
     """All about one Mac. The roster is fetched once, and again when the Mac's level changes."""
 
     TITLE = "Mac details"
-    CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER
 

@@ -12,14 +12,13 @@ from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
-from tui.control.messages import ModelChosen, Noted
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
-from tui.state.load_options import as_preview, in_topology
+from tui.state.load_options import TOPOLOGIES, as_preview, in_topology
 from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.text_view import TextView
-from tui.widgets.topology_list import TOPOLOGIES, TopologyList
+from tui.widgets.topology_list import TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
 
 _NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
@@ -35,7 +34,6 @@ class TopologyScreen(NodeScreen):
     """The topologies, planned one by one, and details of the selected one. Nothing is loaded until Enter."""
 
     TITLE = "Topology"
-    CSS_PATH = "topology.tcss"
     AUTO_FOCUS = "TopologyList"
     ACTIONS = TOPOLOGY
 
@@ -73,7 +71,7 @@ class TopologyScreen(NodeScreen):
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
         if why := self.list.why_not("select"):
-            self.post_message(Noted(why))
+            self.app.notify(why)
         elif request is None or preview is None or preview.plan is None:
             return
         elif now.plan:
@@ -119,7 +117,7 @@ class TopologyScreen(NodeScreen):
             return PlanPreview(problem=cleaned(problem_of(error)))
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:
-        self.app.post_message(ModelChosen(in_topology(request, topology)))
+        self._sources.models.load(in_topology(request, topology))
         self.dismiss()
 
     def _draw(self, width: int) -> None:

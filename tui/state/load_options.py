@@ -12,6 +12,7 @@ from core.requests.disks import DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
+from tui.client import check
 from tui.state.format import context_length, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
@@ -111,8 +112,8 @@ def download_of(text: str, revision: str = "main", *, split: bool = False) -> Do
     repo = text.strip().removeprefix("https://huggingface.co/").rstrip("/")
     request = DownloadRequest(repo=repo, revision=revision, split=split)
     try:
-        msgspec.json.decode(msgspec.json.encode(request), type=DownloadRequest)
-    except msgspec.ValidationError as error:
+        check(request)
+    except UsageError as error:
         name = repo if revision == "main" else f"{repo} at {revision}"
         raise UsageError(
             f"{clean_text(name)!r:.80} is not the name of a repository.",

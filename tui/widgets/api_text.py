@@ -7,10 +7,9 @@ from typing import Final
 from textual.content import Content
 
 from core.events import BatchRow, Snapshot
-from tui.state.format import BAD, DIM, GOOD, WARN, between, fingerprint_short, fit, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint_short, fit, plural
 from tui.state.snippets import KEY, SNIPPETS, text_of
-
-_TITLE = " Other programs"
+from tui.widgets.text_view import title_line
 
 
 def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
@@ -22,10 +21,8 @@ def title_content(now: Snapshot, width: int) -> Content:
     asked = plural(asking, "request") if asking else "no requests"
     if waits := _waiting(now, asking):
         asked += f", {waits} queued"
-    state = f"● on · {asked} " if now.api else "○ off "
-    line = between(_TITLE, state, width)
-    style = GOOD if now.api else DIM
-    return Content(line).stylize("bold", 0, len(_TITLE)).stylize(style, max(0, len(line) - len(state)), len(line))
+    state, style = (f"● on · {asked}", GOOD) if now.api else ("○ off", DIM)
+    return title_line("Other programs", state, width, style=style)
 
 
 def _waiting(now: Snapshot, asking: int) -> int:

@@ -10,31 +10,19 @@ from tui.state.state import UiState
 from tui.widgets.chat_log import chat_words
 from tui.widgets.prompt import context_words
 from tui.widgets.status_line import readiness_words
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import StateView
 
 _LEAST = 12  # cells for " Chat" and the separators
 
 
-class ChatTitle(TextView):
+class ChatTitle(StateView):
     """Model, Macs, options, context and readiness."""
 
-    def __init__(self) -> None:
-        super().__init__(id="chat-title")
-        self._state = UiState()
-
-    def show(self, state: UiState) -> None:
-        self._state = state
-        line = title_content(state, self.size.width) if self.display else Content("")
-        if line.plain:
-            self.draw(line)
-
-    def on_resize(self) -> None:
-        self.show(self._state)
+    def content_of(self, state: UiState, width: int) -> Content:
+        return title_content(state, width)
 
 
 def title_content(state: UiState, width: int) -> Content:
-    if width <= 0:
-        return Content("")
     plan, words = state.snapshot.plan, chat_words(state)
     if plan is not None:
         words.insert(1, plural(len(plan.stages), "Mac"))

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from core.requests.checks import Finding
-from tui.state.format import DIM, WARN, between, finding_mark, fit, plural
+from tui.state.format import DIM, WARN, finding_mark, fit, plural
+from tui.widgets.text_view import title_line
 
 _WORD, _NAME = 10, 14
 _INDENT = 2 + _WORD + _NAME
@@ -19,7 +20,7 @@ def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) ->
     counts = [f"✗ {plural(wrong, 'problem')}"] * bool(wrong) + [f"▲ {plural(beware, 'warning')}"] * bool(beware)
     fine = "✓ no problems" if findings else "○ not checked yet"
     right = "◌ checking" if is_running else " · ".join(counts) or fine
-    return Content(between(" Check this Mac", right + " ", width)).stylize("bold", 0, 15)
+    return title_line("Check this Mac", right, width)
 
 
 def check_content(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:

@@ -28,6 +28,7 @@ from tui.state.format import (
 from tui.state.load_options import option_words
 from tui.state.progress_rate import left_words
 from tui.state.state import UiState
+from tui.widgets.banner import problem_content
 from tui.widgets.disk_map import map_lines
 from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
@@ -209,9 +210,7 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     problem, broken = choice.preview.problem, state.snapshot.plan_problem
     is_coming = not choice.layers and transfers_of(choice, state.snapshot)  # the missing part is being copied
     if problem is not None and not is_coming and (choice.path or choice.offer or not choice.layers):
-        lines.append(Content.assemble(("✗ ", BAD), problem.what))
-        if problem.fix:
-            lines.append(Content.styled(f"→ {problem.fix}", WARN))
+        lines.append(problem_content(problem))
     if state.snapshot.plan_status == "broken" and broken is not None:
         lines.append(Content.assemble(("✗ the last load failed: ", BAD), broken.what))
     return lines

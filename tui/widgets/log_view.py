@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
 from tui.state.logs import LogFilter, beginning, is_wanted, long_lines, next_level, next_mac, short_lines

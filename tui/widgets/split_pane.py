@@ -24,6 +24,7 @@ from tui.state.format import (
 )
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
+from tui.widgets.banner import problem_content
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.token_bar import TokenBar
 
@@ -77,10 +78,7 @@ def split_content(state: UiState, width: int) -> Content:
     snapshot = state.snapshot
     lines: list[Content] = []
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
-        problem = snapshot.plan_problem
-        lines.append(Content.assemble(("✗ broken  ", BAD), problem.what))
-        if problem.fix:
-            lines.append(Content.styled(f"→ {problem.fix}", WARN))
+        lines.append(problem_content(snapshot.plan_problem, "✗ broken  "))
     plan = snapshot.plan
     if plan is None:
         return Content("\n").join(lines) if lines else Content(_NO_PLAN)

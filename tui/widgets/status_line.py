@@ -8,24 +8,18 @@ from tui.state.format import BAD, DIM, GOOD, WARN, cable_mark, duration, fit, is
 from tui.state.hops import ring_of
 from tui.state.recovery import lost_name, readiness
 from tui.state.state import UiState, strangers
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import StateView
 
 
-class StatusLine(TextView):
+class StatusLine(StateView):
     """One line; the least important parts are left out first."""
 
     def __init__(self, note: str) -> None:
         super().__init__(id="status")
         self._note = note
-        self._state = UiState()
 
-    def show(self, state: UiState) -> None:
-        self._state = state
-        if self.size.width > 0:
-            self.draw(status_content(state, self.size.width, self._note))
-
-    def on_resize(self) -> None:
-        self.show(self._state)
+    def content_of(self, state: UiState, width: int) -> Content:
+        return status_content(state, width, self._note)
 
 
 def status_content(state: UiState, width: int, note: str = "") -> Content:

@@ -14,7 +14,6 @@ from tui.state.format import (
     GOOD,
     WARN,
     age,
-    between,
     cable_mark,
     fingerprint,
     fingerprint_short,
@@ -22,6 +21,7 @@ from tui.state.format import (
     trust_mark,
 )
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
+from tui.widgets.text_view import title_line
 
 _KEPT = {
     "keychain": ("●", "in this Mac's keychain", GOOD),
@@ -36,9 +36,7 @@ def title_content(view: TrustView | None, width: int) -> Content:
         return Content.styled(" Trust · loading…", "bold")
     mark = trust_mark(view.level)
     least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and view.level != "paired" else ""
-    right = f"{mark.glyph} {mark.word}{least} "
-    line = between(" Trust", right, width)
-    return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))
+    return title_line("Trust", f"{mark.glyph} {mark.word}{least}", width, style=mark.style)
 
 
 def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:

@@ -25,7 +25,7 @@ from tui.state.logs import long_lines, short_lines
 from tui.state.state import UiState
 from tui.state.turns import Turn
 from tui.widgets import markdown
-from tui.widgets.banner import banner_content
+from tui.widgets.banner import problem_content
 from tui.widgets.chat_log import empty_content
 from tui.widgets.chat_title import title_content
 from tui.widgets.cluster_strip import strip_content
@@ -302,7 +302,7 @@ def test_the_foot_says_why_an_answer_stopped() -> None:
     turn = conversation.refused(asked(), Problem(kind="Busy", what="The queue is full.")).turns[-1]
     assert foot_content(turn, 101.0).plain == "─── The queue is full. ───"
     assert "waiting" in foot_content(asked().turns[-1], 100.0).plain
-    assert "→ wait" in banner_content(Problem(kind="Busy", what="full", fix="wait")).plain
+    assert "→ wait" in problem_content(Problem(kind="Busy", what="full", fix="wait")).plain
 
 
 def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> None:
