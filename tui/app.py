@@ -43,8 +43,7 @@ from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
-from tui.screens import screen_table
-from tui.screens.base import STYLES, Follower
+from tui.screens.base import STYLES, Follower, is_open, make_screen
 from tui.screens.base_app import BaseApp
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
@@ -120,7 +119,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         return key_title(binding.key, arrows=not self.preferences.plain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "open" and screen_table.is_open(self.screen, str(parameters[0])))
+        return not (action == "open" and is_open(self.screen, str(parameters[0])))
 
     def why_not(self, run: str) -> str:
         return disabled_reasons.why_not(self.state, run, starts_node=self._node is not None)
@@ -162,7 +161,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         for complaint in config_complaints(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, self._tick)
-        self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
+        self.set_interval(0.1, lambda: self.dashboard.logs.show(self.state))
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
 
     def _tick(self) -> None:
@@ -203,10 +202,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name. An open one stays, or is replaced if other `details` are given."""
-        if not screen_table.is_open(self.screen, name):
-            self.push_screen(screen_table.make(self, name, **details), lambda _: self.dashboard.come_back())
+        if not is_open(self.screen, name):
+            self.push_screen(make_screen(self, name, **details), lambda _: self.dashboard.come_back())
         elif details:
-            self.switch_screen(screen_table.make(self, name, **details))
+            self.switch_screen(make_screen(self, name, **details))
 
     async def on_sent(self, message: messages.Sent) -> None:
         if option := option_of(message.text):

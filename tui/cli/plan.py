@@ -30,7 +30,7 @@ from tui.state.format import duration, is_of_ranks, part_of
 
 async def plan(args: argparse.Namespace) -> int:
     """Plan a model over the paired Macs, or over imaginary ones (`--macs`)."""
-    request = PreviewRequest(model=model_of(args), parts=args.parts, **plan_options(args))
+    request = PreviewRequest(model=path_of(args.model), parts=args.parts, **plan_options(args))
     check(request)
     if args.macs and args.without:
         raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
@@ -74,10 +74,6 @@ def reader_of(watch: Watch, args: argparse.Namespace) -> str:
     """The device id of the prefill Mac, "auto" or "off"; raises UsageError for an unknown name."""
     asked: str = args.prefill
     return asked if asked in ("auto", "off") else pick(asked, [(peer.device_id, peer.name) for peer in watch.now.peers])
-
-
-def model_of(args: argparse.Namespace) -> str:
-    return path_of(args.model)
 
 
 def path_of(model: str) -> str:

@@ -1,8 +1,9 @@
-"""Base classes of screens: redrawing, and the size of the terminal."""
+"""Base classes of screens: redrawing, and the size of the terminal; screens by name for the action `open`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -170,3 +171,21 @@ def titled(box: _Box, title: str) -> _Box:
     box.add_class("pane")
     box.border_title = Content(title)
     return box
+
+
+def make_screen(app: Sources, name: str, **details: object) -> Screen[Any]:
+    """The screen of that name: `tui/screens/hop.py` has the class HopScreen. `details` are for that one alone.
+
+    It is imported now, since all imports would delay the first frame.
+    """
+    kind = getattr(import_module(f"tui.screens.{name}"), _class_of(name))
+    screen: Screen[Any] = kind(app, **details)
+    return screen
+
+
+def is_open(screen: Screen[Any], name: str) -> bool:
+    return type(screen).__name__ == _class_of(name)
+
+
+def _class_of(name: str) -> str:
+    return f"{name.title()}Screen"

@@ -16,7 +16,6 @@ from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.widgets.banner import Banner, startable
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.chat_title import ChatTitle
 from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_table import HopPane
 from tui.widgets.key_bar import KeyBar
@@ -25,7 +24,7 @@ from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
-from tui.widgets.status_line import StatusLine
+from tui.widgets.status_line import ChatTitle, StatusLine
 from tui.widgets.too_small import TooSmall
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
@@ -98,7 +97,7 @@ class Dashboard(SizedScreen):
             self._unfinished.close()
             self.call_after_refresh(self.post_message, Seen())
         self.show(self._state)
-        self.show_logs(self._state)
+        self.logs.show(self._state)
         if self.focused is None or not all(node.display for node in self.focused.ancestors_with_self):
             self._focus_seen()  # a hidden widget would take keys
 
@@ -171,9 +170,6 @@ class Dashboard(SizedScreen):
     def come_back(self) -> None:
         if self.focused in (None, self.chat):
             self._focus_chat()
-
-    def show_logs(self, state: UiState) -> None:
-        self.logs.show(state)
 
     def _greet(self, state: UiState) -> None:
         if state.attached and not self._has_greeted:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
@@ -188,28 +191,23 @@ class ModelsScreen(NodeScreen):
     async def action_topology(self) -> None:
         if (choice := self._plannable) and choice.loaded:
             await self.run_action("app.open('topology')")
-        elif choice:
-            self._set_options(with_topology(self._catalog.options(choice), choice))
+        else:
+            self._change(with_topology)
 
     def action_parallelism(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_parallelism(self._catalog.options(choice)))
+        self._change(lambda request, _: with_parallelism(request))
 
     def action_bits(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_bits(self._catalog.options(choice), choice))
+        self._change(with_bits)
 
     def action_wire(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_wire(self._catalog.options(choice)))
+        self._change(lambda request, _: with_wire(request))
 
     def action_balance(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_balance(self._catalog.options(choice)))
+        self._change(lambda request, _: with_balance(request))
 
     def action_longer(self, step: int) -> None:
-        if choice := self._plannable:
-            self._set_options(with_context(self._catalog.options(choice), choice, step))
+        self._change(partial(with_context, step=step))
 
     def action_context(self) -> None:
         if (choice := self._plannable) is None:
@@ -257,6 +255,10 @@ class ModelsScreen(NodeScreen):
     def _plannable(self) -> ModelChoice | None:
         choice = self.list.pointed
         return choice if choice is not None and choice.path and choice.layers else None
+
+    def _change(self, change: Callable[[LoadRequest, ModelChoice], LoadRequest]) -> None:
+        if choice := self._plannable:
+            self._set_options(change(self._catalog.options(choice), choice))
 
     def _set_options(self, request: LoadRequest) -> None:
         self._catalog.set_options(request)

@@ -125,13 +125,10 @@ class TopologyScreen(NodeScreen):
         self._title.draw(title_content(request.model if request else "", asked, len(TOPOLOGIES), width))
         self.list.show(self._previews, self._now)
         self._details.border_title = Content(self.list.pointed if request else "")
-        self._about.draw(self._content() if request else Content(self._nothing))
+        nothing = _ASKING if self._catalog.choices is None else _NOTHING
+        self._about.draw(self._content() if request else Content(nothing))
 
     def _content(self) -> Content:
         topology, width = self.list.pointed, self._details.scrollable_content_region.width
         linked = [p.name for p in self._state.snapshot.peers if p.state == "connected"]
         return topology_content(topology, self._previews.get(topology), self._now, linked, width)
-
-    @property
-    def _nothing(self) -> str:
-        return _ASKING if self._catalog.choices is None else _NOTHING

@@ -7,7 +7,7 @@ from tui.state.conversation import interrupted
 from tui.state.recovery import held
 from tui.state.state import UiState, strangers
 
-_NO_NODE = "macluster's service isn't running on this Mac."
+NO_NODE = "macluster's service isn't running on this Mac."
 _OFFLINE = ("pair", "unload", "keep", "go_on", "retry", "last_chat")
 
 
@@ -16,7 +16,7 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
     now = state.snapshot
     name = run.partition("(")[0]
     if name in _OFFLINE and not state.attached:
-        return _NO_NODE
+        return NO_NODE
     match name:
         case "start_node" if not starts_node:
             return "The demo starts its Macs itself."

@@ -21,10 +21,6 @@ class Snippet(NamedTuple):
     where: str  # where to paste it
     lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}}, {{context}} and {{output}} (tokens)
 
-    @property
-    def is_shell(self) -> bool:
-        return self.where.startswith("In the shell")
-
 
 _SHELL: Final = "In the shell, before you start it:"
 # certificate variables of Python's, Rust's and Node's libraries, for an API over TLS
@@ -111,7 +107,8 @@ def text_of(client: str, now: Snapshot) -> str:
         "output": str(context // 4),
     }
     snippet = SNIPPETS[client]
-    text = f"{_TRUST}\n{snippet.lines}" if url.startswith("https") and snippet.is_shell else snippet.lines
+    needs_trust = url.startswith("https") and snippet.where.startswith("In the shell")
+    text = f"{_TRUST}\n{snippet.lines}" if needs_trust else snippet.lines
     for name, value in values.items():
         text = text.replace("{{" + name + "}}", value)
     return text

@@ -35,6 +35,6 @@ def startable(problem: Problem | None) -> Problem | None:
 
 
 def problem_content(problem: Problem, head: str = "✗ ", style: str = "") -> Content:
-    """What happened, after `head`, and what to do in a second line."""
+    """A problem after `head`: what happened, and what to do in a second line."""
     fix = (f"\n→ {problem.fix}" if problem.fix else "", WARN)
     return Content.assemble((head, BAD), (problem.what, style), fix)

@@ -88,20 +88,17 @@ def _weakest(view: TrustView) -> list[Content]:
 def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
     """All about one Mac, and the possible actions; its fingerprint `whole`, or its ends."""
     mark = trust_mark(mac.level)
+    could_be_a_rank = mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
     lines = [
         Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),
         *([Content(f"{mac.reason}")] if mac.reason else []),
         Content.assemble(("key SHA-256  ", DIM), _key(mac, width, whole=whole)),
         *([Content.assemble(("since epoch  ", DIM), str(mac.added_epoch))] if mac.added_epoch else []),
         Content.assemble(("sees         ", DIM), mac.sees or "nothing (it isn't part of the loaded model)"),
-        *([Content.styled(_AS_A_RANK, DIM)] if _could_be_a_rank(mac) else []),
+        *([Content.styled(_AS_A_RANK, DIM)] if could_be_a_rank else []),
         Content(""),
     ]
     return Content("\n").join([*lines, *_actions_content(view, mac)])
-
-
-def _could_be_a_rank(mac: TrustedMac) -> bool:
-    return mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
 
 
 def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:

@@ -23,8 +23,7 @@ from tui.state.load_options import (
     with_topology,
 )
 from tui.state.state import UiState, fold
-from tui.widgets.disk_map import layer_cells, map_lines
-from tui.widgets.fit_preview import fit_content, progress_content
+from tui.widgets.fit_preview import fit_content, layer_cells, map_lines, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
 
 PEERS = tuple(

@@ -26,7 +26,7 @@ from core.settings import GB
 from core.snapshot import apply
 from core.text import clean_text
 from tests.support.plans import mac_id, plan_of
-from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line
+from tui.cli.answering import answer_facts, done_line, hop_lines, recovery_line
 from tui.cli.models import model_facts, model_lines
 from tui.cli.output import gigabytes, table, to_json
 from tui.cli.plan import plan_facts, plan_lines, preview_facts, preview_lines

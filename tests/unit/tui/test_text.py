@@ -27,7 +27,6 @@ from tui.state.turns import Turn
 from tui.widgets import markdown
 from tui.widgets.banner import problem_content
 from tui.widgets.chat_log import empty_content
-from tui.widgets.chat_title import title_content
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_table import hops_content
@@ -38,7 +37,7 @@ from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.prompt import context_words, hint_words
 from tui.widgets.split_pane import split_content
-from tui.widgets.status_line import status_content
+from tui.widgets.status_line import status_content, title_content
 from tui.widgets.too_small import layout_for
 
 GB = 1_000_000_000
