@@ -10,7 +10,7 @@ from textual.content import Content
 
 from core.errors import UsageError
 from core.events import ApiClient, BatchRow, Snapshot
-from core.requests.api import ApiKeyName, NewApiKey
+from core.requests.api import ApiKeyName
 from tui.control.keymap import API
 from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
@@ -138,10 +138,9 @@ class ApiScreen(NodeScreen):
         self.ask(title, effect, answers, lambda _: self.do(self._client.revoke_api_key(wanted)))
 
     async def _make(self, name: str) -> None:
-        if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
-            self._show_key(cleaned(made))
-
-    def _show_key(self, made: NewApiKey) -> None:
+        made = cleaned(await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))))
+        if made is None:
+            return
         body = Content.assemble(
             (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
         )

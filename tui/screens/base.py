@@ -13,6 +13,7 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
 
+from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import KeyOwner
 from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
@@ -20,7 +21,8 @@ from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
-from tui.state.state import UiState
+from tui.state.load_options import as_preview
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
@@ -156,6 +158,13 @@ class NodeScreen(SizedScreen):
 
     def do(self, work: Awaitable[object]) -> None:
         self.run_worker(self.answer_of(work), exit_on_error=False)
+
+    async def planned(self, request: LoadRequest) -> PlanPreview:
+        """What loading this would do, or the problem that keeps the node from saying so."""
+        try:
+            return cleaned(await self._client.plan(of_used(self._state, as_preview(request))))
+        except FAILURES as error:
+            return PlanPreview(problem=cleaned(problem_of(error)))
 
     async def answer_of(self, work: Awaitable[_T]) -> _T | None:
         """The node's answer; None if it fails, which is reported."""

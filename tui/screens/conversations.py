@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
-import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -18,7 +17,7 @@ from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.session_work import SessionWork
 from tui.screens.base import NodeScreen, Sources, titled
-from tui.screens.dialogs import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen
 from tui.state.format import DIM, WARN, age, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
@@ -170,7 +169,7 @@ class ConversationsScreen(NodeScreen):
         elif why := self._sessions.why_not("load", self._state):
             self.app.notify(why)
         else:
-            self._begin(self._load(pointed.id))
+            self._do(self._load(pointed.id))
 
     async def _open(self, wanted: ConversationId) -> None:
         if await self._chat.open(wanted):
@@ -205,18 +204,18 @@ class ConversationsScreen(NodeScreen):
             "Name (an existing session of that name is replaced). "
             "Saves the chat and its cache, so it resumes instantly."
         )
-        self._ask(AskScreen("Save this chat as a session", words), lambda name: self._sessions.save(str(name)))
+        screen = AskScreen("Save this chat as a session", words)
+        self.ask_line(screen, lambda name: self._do(self._sessions.save(name)))
 
     def action_rename(self) -> None:
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
             self.app.notify("A session can't be renamed.")
         elif pointed is not None:
-            asking = AskScreen("Rename the conversation", "Title:", pointed.title)
-            wanted = ConversationTitle(id=pointed.id, title="-")
-            self._ask(
-                asking,
-                lambda title: self._conversations.rename(msgspec.structs.replace(wanted, title=str(title)[:200])),
+            rename, chat_id = self._conversations.rename, pointed.id
+            self.ask_line(
+                AskScreen("Rename the conversation", "Title:", pointed.title),
+                lambda title: self._do(rename(ConversationTitle(id=chat_id, title=title[:200]))),
             )
 
     def action_delete(self) -> None:
@@ -226,12 +225,14 @@ class ConversationsScreen(NodeScreen):
         here = " The chat on screen is cleared." if pointed.id == self._state.chat.id else ""
         what = "This damaged file" if pointed.problem is not None and not pointed.is_session else pointed.title
         kind = "session" if pointed.is_session else "conversation"
-        effect = Content(f"{what} is deleted for good.{here}")
-        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Cancel", "Delete"))
-        if pointed.is_session:
-            self._ask(asking, lambda _: self._sessions.delete(pointed.id))
+        effect = f"{what} is deleted for good.{here}"
+        self.ask(f"Delete the {kind}?", effect, ("Cancel", "Delete"), lambda _: self._do(self._delete(pointed)))
+
+    async def _delete(self, chat: SavedChat) -> None:
+        if chat.is_session:
+            await self._sessions.delete(chat.id)
         else:
-            self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
+            await self._chat.delete(ConversationId(id=chat.id))
 
     def action_export(self) -> None:
         pointed = self._readable()
@@ -259,17 +260,6 @@ class ConversationsScreen(NodeScreen):
             return None
         return pointed
 
-    def _ask(self, asking: AskScreen | ChoiceScreen, command: Callable[[object], Coroutine[Any, Any, object]]) -> None:
-        def answered(answer: object) -> None:
-            if answer:
-                self._begin(command(answer))
-
-        self.app.push_screen(asking, answered)
-
-    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
-        self._do(work)
-        self.call_after_refresh(self._draw_work)
-
     def _do(self, work: Coroutine[Any, Any, object]) -> None:
         async def done() -> None:
             await self.answer_of(work)
@@ -277,6 +267,7 @@ class ConversationsScreen(NodeScreen):
                 self._look()
 
         self.do(done())
+        self.call_after_refresh(self._draw_work)
 
 
 def title_content(rows: tuple[SavedChat, ...] | None, width: int) -> Content:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from textual.actions import parse
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -74,8 +73,7 @@ Addresses are tried in the order shown here.
             self.redraw()
 
     def why_not(self, run: str) -> str:
-        _, name, words = parse(run)
-        return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
+        return why_not_mac(self._state, self._peer, run)
 
     def action_ask(self, action: MacAction) -> None:
         self.post_message(MacAsked(self._device_id, action))

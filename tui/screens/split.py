@@ -17,15 +17,13 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, options_of, spans
 from tui.state.format import gigabytes, is_of_ranks
-from tui.state.load_options import as_preview, in_topology
+from tui.state.load_options import in_topology
 from tui.state.split_effects import Effect, effect, split_of
-from tui.state.state import cleaned, of_used
 from tui.widgets.banner import problem_content
 from tui.widgets.split_text import (
     Loaded,
@@ -100,10 +98,10 @@ Macs doesn't."""
 
     async def _begin(self) -> None:
         preview = await self._preview(())
-        balanced = split_of(preview) if preview else None
+        balanced = split_of(preview)
         if balanced is not None and is_of_ranks(balanced):
             balanced, self._problem = None, _EQUAL_PARTS
-        if preview is None or balanced is None:
+        if balanced is None:
             self.redraw()
             return
         loaded = self._as_loaded(balanced)
@@ -135,23 +133,15 @@ Macs doesn't."""
     async def _confirm(self, cuts: tuple[int, ...]) -> None:
         assert self._plan
         preview = await self._preview(spans(self._plan, cuts))
-        if preview is None:
-            return
         split = split_of(preview)
         if split and _macs(split) == _macs(self._plan):
             self._known = preview
         else:
             self._problem = preview.problem or _OTHER_MACS
 
-    async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
-        """The node's preview for these layers; None if it failed."""
+    async def _preview(self, layers: tuple[str, ...]) -> PlanPreview:
         assert self._request
-        request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
-        try:
-            preview: PlanPreview = cleaned(await self._client.plan(request))
-        except FAILURES as error:
-            self._problem = cleaned(problem_of(error))
-            return None
+        preview = await self.planned(msgspec.structs.replace(self._request, layers=layers))
         self._problem = None if split_of(preview) else preview.problem
         return preview
 

@@ -10,13 +10,12 @@ from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
-from tui.state.load_options import TOPOLOGIES, as_preview, in_topology
-from tui.state.state import UiState, cleaned, of_used
+from tui.state.load_options import TOPOLOGIES, in_topology
+from tui.state.state import UiState
 from tui.widgets.text_view import TextView
 from tui.widgets.topology_list import TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
@@ -106,15 +105,9 @@ class TopologyScreen(NodeScreen):
 
     async def _ask(self, request: LoadRequest) -> None:
         for topology in TOPOLOGIES:
-            self._previews[topology] = await self._preview(request, topology)
+            named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
+            self._previews[topology] = await self.planned(in_topology(named, topology))
             self.redraw()
-
-    async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
-        named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
-        try:
-            return cleaned(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
-        except FAILURES as error:
-            return PlanPreview(problem=cleaned(problem_of(error)))
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:
         self._sources.models.load(in_topology(request, topology))

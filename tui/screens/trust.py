@@ -98,8 +98,7 @@ class TrustScreen(NodeScreen):
 
     def action_admin(self) -> None:
         self._change(
-            "admin",
-            lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac)),
+            "admin", lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac))
         )
 
     def action_rotate(self) -> None:

@@ -40,8 +40,12 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
             return ""
 
 
-def why_not_mac(state: UiState, peer: Peer | None, action: str) -> str:
-    """Why an action isn't possible with that Mac; "" if it is, or if only the roster knows."""
+def why_not_mac(state: UiState, peer: Peer | None, run: str) -> str:
+    """Why `run`, such as "ask('skip')", isn't possible with that Mac; "" if it is, or if only the roster knows."""
+    name, _, rest = run.partition("(")
+    action = rest.strip("')")
+    if name != "ask":
+        return ""
     if peer is None:
         return "" if action == "add" else "No Mac is selected."
     is_stranger = peer in strangers(state)

@@ -17,14 +17,7 @@ from tui.state.format import context_length, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
-_DIVIDED: Final[dict[BalanceChoice, str]] = {
-    "speed": "layers: by speed",
-    "auto": "layers: automatic",
-}
-
-
-def default_options(choice: ModelChoice) -> LoadRequest:
-    return LoadRequest(model=choice.name)
+_DIVIDED: Final[dict[BalanceChoice, str]] = {"speed": "layers: by speed", "auto": "layers: automatic"}
 
 
 def as_preview(request: PlanRequest) -> PreviewRequest:
@@ -55,7 +48,7 @@ def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRe
 
 def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     """The load options that differ from the defaults, in words."""
-    usual = default_options(choice)
+    usual = LoadRequest(model=choice.name)
     how = request.topology or request.parallelism
     return [
         *([f"context {context_length(request.context)}"] if request.context else []),

@@ -99,13 +99,7 @@ def text_of(client: str, now: Snapshot) -> str:
     """The text to paste for a client of `SNIPPETS`, with the API's address and the loaded model."""
     url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
     context = now.plan.context if now.plan else FOR_AGENTS
-    values = {
-        "url": url,
-        "key": KEY,
-        "model": _model(now),
-        "context": str(context),
-        "output": str(context // 4),
-    }
+    values = {"url": url, "key": KEY, "model": _model(now), "context": str(context), "output": str(context // 4)}
     snippet = SNIPPETS[client]
     needs_trust = url.startswith("https") and snippet.where.startswith("In the shell")
     text = f"{_TRUST}\n{snippet.lines}" if needs_trust else snippet.lines

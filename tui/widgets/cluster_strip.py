@@ -74,13 +74,7 @@ def _macs(state: UiState) -> Content:
         return Content.assemble(
             (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
         )
-    parts = [
-        Content.assemble(
-            (peer_mark(p).glyph, peer_mark(p).style),
-            f" {p.name} {_memory(p)}",
-        )
-        for p in peers
-    ]
+    parts = [Content.assemble((peer_mark(p).glyph, peer_mark(p).style), f" {p.name} {_memory(p)}") for p in peers]
     return (
         Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
         if parts

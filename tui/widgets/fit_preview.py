@@ -7,7 +7,6 @@ from textual.content import Content
 from core.events import Plan, Snapshot, Stage
 from core.requests.plans import Forecast, ModelChoice, PlanRequest
 from tui.state.disks import DiskRow, copies_of, disk_rows, names_of, transfer_words, transfers_of
-from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -30,6 +29,7 @@ from tui.state.format import (
     weights_text,
 )
 from tui.state.load_options import option_words
+from tui.state.plan_words import survival
 from tui.state.progress_rate import left_words
 from tui.state.state import UiState
 from tui.widgets.banner import problem_content
@@ -114,9 +114,7 @@ def fit_content(
     problem, step = _problem_lines(choice, state), _next_step(choice)
     expected = [
         _forecast_lines(
-            choice.preview.forecast,
-            fits=is_same and choice.preview.plan is not None,
-            everywhere=_is_everywhere(choice),
+            choice.preview.forecast, fits=is_same and choice.preview.plan is not None, everywhere=_is_everywhere(choice)
         ),
         _disk_lines(choice, state, width),
     ]

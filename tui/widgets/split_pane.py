@@ -6,7 +6,6 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Plan, Stage, StageState
-from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -22,6 +21,7 @@ from tui.state.format import (
     gigabytes_short,
     part_of,
 )
+from tui.state.plan_words import survival
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
 from tui.widgets.banner import problem_content

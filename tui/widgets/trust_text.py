@@ -8,18 +8,7 @@ from core.events import Plan
 from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
-from tui.state.format import (
-    BAD,
-    DIM,
-    GOOD,
-    WARN,
-    age,
-    cable_mark,
-    fingerprint,
-    fingerprint_short,
-    fit,
-    trust_mark,
-)
+from tui.state.format import BAD, DIM, GOOD, WARN, age, cable_mark, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.text_view import title_line
 
@@ -70,11 +59,7 @@ def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
 def _recovery(view: TrustView) -> Content:
     if view.has_recovery:
         return Content.assemble("Recovery words  ", ("● ", GOOD), "created. Anyone who has them can become admin")
-    return Content.assemble(
-        "Recovery words  ",
-        ("▲ ", WARN),
-        "none – if no admin Mac is left, all must pair again (w)",
-    )
+    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none – if no admin Mac is left, all must pair again (w)")
 
 
 def _weakest(view: TrustView) -> list[Content]:

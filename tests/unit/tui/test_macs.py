@@ -149,7 +149,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     ],
 )
 def test_a_key_that_does_nothing_says_why(peer: Peer | None, action: MacAction, why: str) -> None:
-    said = why_not_mac(now(STRANGER, PAIRED), peer, action)
+    said = why_not_mac(now(STRANGER, PAIRED), peer, f"ask('{action}')")
     assert why in said
     assert bool(said) is bool(why)
 
