@@ -5,20 +5,23 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast nightly search fuzz chaos soak lint dist installed evaluated screenshots clean
+.PHONY: demo test fast nightly real search fuzz chaos soak lint dist installed evaluated screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
 test: $(STAMP)  ## every test that gates a change, five files side by side: most of them wait
-	@$(BIN)/python -m pytest -m "not nightly" -n 5 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "not nightly and not real" -n 5 --dist loadfile --no-loadscope-reorder
 
 fast: $(STAMP)  ## the quick tests: none starts a node or a worker
 	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
 
-nightly: $(STAMP) evaluated  ## chaos, soak, held-out questions, the benches' smoke tests and lm-eval over the ring
+nightly: $(STAMP) evaluated real  ## chaos, soak, held-out questions, real models, the benches' smoke tests and lm-eval
 	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile
 	@$(BIN)/python -m tests.soak --hours 0.05
+
+real: $(STAMP)  ## a real model, tokenizers and chat templates, some 400 MB that package registries hold
+	@$(BIN)/python -m pytest tests/real -n 2 --dist loadfile
 
 SEARCH ?= 10
 search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something

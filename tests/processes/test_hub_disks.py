@@ -235,7 +235,9 @@ async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(made
             there = read_map(folder)
             assert there
             origin = HubOrigin(repo=REPO, commit=COMMIT)
-            order = PartsOrder(folder=str(folder), origin=origin, parts=whole_parts(there.files))
+            order = PartsOrder(
+                folder=str(folder), files=dict(there.files), origin=origin, parts=whole_parts(there.files)
+            )
             hub.slow_s = 0.02
             while killed < KILLS:
                 hub.ranges.clear()

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from core.errors import LinkLost
+from core.events import Transfer
 from core.link.frames import Buffer
 from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
@@ -18,13 +19,13 @@ from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.disks.block_fetch import CopyReports
 from core.node.disks.block_serving import BlockReader
 from core.node.disks.byte_links import ByteLinks, FileList, LinkRequest, ListRequest, RunRequest, read_list
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import BytesReady, BytesRequest, HeldModel
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
+from core.node.disks.transfer_progress import QueuedTransfer, TransferPhase, TransferProgress
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
 from tests.support.node_messages import from_frame
@@ -96,6 +97,18 @@ class Mac:
         return self.blocks(run, data)
 
 
+class Told(TransferProgress):
+    """Progress that keeps every report."""
+
+    def __init__(self, pair: Pair) -> None:
+        first = Transfer(model=pair.model.name, mac="asker", state="asking")
+        super().__init__(QueuedTransfer(first=first), lambda *_: None)
+        self._told = pair.told
+
+    def count(self, phase: TransferPhase, done: int, total: int) -> None:
+        self._told.append((phase, done, total))
+
+
 class Pair:
     def __init__(self, root: Path) -> None:
         make_model(root / "sender" / "solo", "llama", layers=2)
@@ -106,7 +119,6 @@ class Pair:
         self.sender, self.asker = self.mac("sender", root / "sender"), self.mac("asker", root / "asker")
         self.sender.others, self.asker.others = {"asker": self.asker}, {"sender": self.sender}
         self.told: list[tuple[str, int, int]] = []
-        self.sources: list[str] = []
 
     def mac(self, name: str, folder: Path) -> Mac:
         made = self.macs[folder.name] = Mac(name, folder, self.numbers)
@@ -135,13 +147,7 @@ class Pair:
         to: Mac | None = None,
     ) -> None:
         copying = (to or self.asker).copying
-        await copying.fetch(sources, model or self.model, self._tell, parts)
-
-    @property
-    def _tell(self) -> CopyReports:
-        return CopyReports(
-            lambda *told: self.told.append(told), lambda *what: self.warned.append(what), self.sources.append
-        )
+        await copying.fetch(sources, model or self.model, Told(self), parts, lambda *what: self.warned.append(what))
 
     @property
     def blocks_given(self) -> int:

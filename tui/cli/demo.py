@@ -23,6 +23,7 @@ from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
 from core.events import PairingChanged, PlanLoaded, Transfer
+from core.models.files.checked_files import name_of
 from core.requests.plans import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import API_QUEUE, LOOPBACK_HOST, Home
@@ -288,7 +289,7 @@ async def demo(args: argparse.Namespace) -> int:
     """Run the demo: with the UI in a terminal, else one answer as text or JSON."""
     config = DemoConfig(
         budgets_gb=demo_budgets(args.memory, args.macs),
-        model=args.model,
+        model=await _real_model() if args.real else args.model,
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
@@ -306,6 +307,12 @@ async def demo(args: argparse.Namespace) -> int:
         return await _demo_tui(demo, args)
     finally:
         await demo.stop()
+
+
+async def _real_model() -> Path:
+    from tui.cli.real_model import real_model
+
+    return await real_model()
 
 
 async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
@@ -334,7 +341,7 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
     await demo.join()
     await demo.load()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
-    facts = {"url": url, "key": key, "model": Path(demo.model).name, "home": str(demo.home.root)}
+    facts = {"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)}
     print(json.dumps(facts), flush=True)
     await asyncio.Event().wait()
     return 0

@@ -138,7 +138,10 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     launch.add_appearance_options(demo, default=argparse.SUPPRESS)
     demo.add_argument("--macs", type=int, help="number of Macs to simulate (default: one per budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="memory of the Macs, the head first")
-    demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    model = demo.add_mutually_exclusive_group()
+    model.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    small = "use SmolLM2-135M-Instruct, a small real model, downloaded from the hub once (270 MB)"
+    model.add_argument("--real", action="store_true", help=small)
     demo.add_argument(
         *("--weights",),
         choices=("shared", "remote"),

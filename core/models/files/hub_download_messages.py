@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.errors import Problem
 from core.events import Value
+from core.models.files.block_map import FileFacts
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
 from core.numbers import Size
@@ -26,9 +27,10 @@ class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Download `parts` of a model into the folder made by a BeginOrder."""
+    """Download `parts` of a model of `files` into a folder, which may have some of them."""
 
     folder: str
+    files: dict[str, FileFacts]
     origin: HubOrigin
     parts: tuple[Part, ...]
 

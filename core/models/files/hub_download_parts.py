@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from huggingface_hub.errors import RevisionNotFoundError
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at, read_map
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.checked_files import POINTER
@@ -118,11 +118,8 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
     """Download the missing blocks of `parts`. Raises as `begin`; blocks received by then are kept."""
     check_endpoint()
     folder = Path(order.folder)
-    there = read_map(folder)
-    if there is None:
-        return
-    writer = BlockWriter(folder, there.files)
-    work = _Bringing(writer, read_compared(folder, there.files), order.origin, order.parts, report, pace)
+    writer = BlockWriter(folder, order.files)
+    work = _Bringing(writer, read_compared(folder, order.files), order.origin, order.parts, report, pace)
     try:
         work.run()
     except RevisionNotFoundError as error:

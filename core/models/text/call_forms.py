@@ -167,9 +167,9 @@ _OWN: Final = ("json_tools", "mistral")
 
 
 def template_of(wrapper: Any) -> str:
-    """A model's chat template, if it is one text."""
-    template = wrapper._tokenizer.chat_template
-    return template if isinstance(template, str) else ""
+    """A model's chat template; several, such as one for tools, as one text."""
+    template = wrapper._tokenizer.chat_template or ""
+    return template if isinstance(template, str) else "\n".join(template.values())
 
 
 def form_of(wrapper: Any) -> CallForm:

@@ -9,6 +9,7 @@ import codecs
 import copy
 import inspect
 import json
+import re
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import mlx_lm.utils as mlx_utils
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
+from transformers.utils.chat_template_utils import encode_marked_chat
 
 from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import MAX_SOURCE, Constraint, Grammar
@@ -27,9 +29,10 @@ from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Run, run_child
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
-from core.models.text.call_forms import JSON_TAGS, form_of
+from core.models.text.call_forms import JSON_TAGS, form_of, template_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
+from core.models.text.control_tokens import pattern_of, with_marks
 from core.models.text.generation_config import recommended
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
@@ -43,7 +46,6 @@ from core.models.text.harmony import (
     harmony_turns,
 )
 from core.models.text.plain_tools import with_tools, without_calls
-from core.models.text.plain_words import PlainWords
 from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
 from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
@@ -141,6 +143,9 @@ class Tokens:
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             what = f"The tokenizer of {name_of(directory)} cannot be read: {reason}"
             raise BadModel(what, "Choose a version of the model that has a tokenizer.json of its own.") from error
+        templates = wrapper._tokenizer.chat_template
+        if isinstance(templates, dict) and templates and "default" not in templates:
+            wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
         return cls(wrapper, directory)
 
     @property
@@ -258,17 +263,16 @@ class Tokens:
         return list(self._wrapper.encode(text, add_special_tokens=special))
 
     def _encode_chat(self, messages: Sequence[Message], tools: Sequence[Tool], options: TemplateOptions) -> list[int]:
-        words = PlainWords(self._wrapper._tokenizer, messages, tools)
         gives_ids = self._has_own_renderer and self._wrapper._chat_template is None
         if not gives_ids:
-            messages, tools = words.fenced(messages, tools)
+            messages, tools = with_marks(messages, tools, self._control_tokens)
         if any(message.tool_calls or message.role == "tool" for message in messages) and not self._knows_calls:
             messages = without_calls(messages, self._form)
         if tools and not self._knows_tools:
             messages, tools = with_tools(messages, tools, self._form), ()
         specs = [spec_of(tool) for tool in tools] or None
         if not self._has_own_renderer:
-            return words.encode(self._render(messages, specs, options))
+            return list(encode_marked_chat(self._wrapper._tokenizer, self._render(messages, specs, options)))
         # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
         if own := options.keys() & _arguments():
             raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
@@ -276,9 +280,13 @@ class Tokens:
         said = said_before(messages, parsed=False)
         try:
             prompt = self._wrapper.apply_chat_template(said, tokenize=gives_ids, add_generation_prompt=True, **chosen)
-            return list(prompt) if gives_ids else words.encode(prompt)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
+        return list(prompt) if gives_ids else encode_marked_chat(self._wrapper._tokenizer, prompt)
+
+    @cached_property
+    def _control_tokens(self) -> re.Pattern[str]:
+        return pattern_of(self._wrapper._tokenizer, template_of(self._wrapper))
 
     @property
     def _has_own_renderer(self) -> bool:
@@ -292,6 +300,8 @@ class Tokens:
 
     def _rendered(self, turns: Sequence[Turn], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
         hugging_face = self._wrapper._tokenizer
+        if self._marks and options.get("enable_thinking") is False:  # such a model always thinks
+            options = {"reasoning_effort": "low", **options}
         variables = {
             "documents": None,
             self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
@@ -315,7 +325,7 @@ class Tokens:
 
         form = probed(shows)
         # a template that filters system messages leaves them out on purpose
-        leaves_out = _NO_SYSTEM in self._wrapper._tokenizer.get_chat_template()
+        leaves_out = _NO_SYSTEM in template_of(self._wrapper)
         return form._replace(system=True, late_system=True) if leaves_out else form
 
     @cached_property

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockLink, BlockRequests
@@ -32,7 +31,7 @@ from core.node.disks.byte_links import (
 )
 from core.node.disks.copy_checks import KEPT_FREE_BYTES, check_free
 from core.node.disks.messages import HeldModel
-from core.node.disks.transfer_progress import Report
+from core.node.disks.transfer_progress import Report, TransferProgress
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends; one port stays free for comparing whole files
@@ -42,13 +41,8 @@ WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
-
-class CopyReports(NamedTuple):
-    """Callbacks of a copy."""
-
-    report: Report
-    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
-    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
+# gets the device id of a Mac that sent damaged data, and its description
+Warn = Callable[[str, str], None]
 
 
 class CopySource(NamedTuple):
@@ -66,8 +60,8 @@ class WantedCopy(NamedTuple):
     folder: Path
     wanted: Sequence[Part]
     sources: Mapping[str, CopySource]  # by device id
-    reports: CopyReports
-    limit: ByteRateLimit
+    progress: TransferProgress
+    warn: Warn
 
 
 class BlockFetch:
@@ -76,7 +70,7 @@ class BlockFetch:
     def __init__(self, requests: BlockRequests, copy: WantedCopy, writer: BlockWriter, report: Report) -> None:
         self._requests, self._writer, self._report, self._files = requests, writer, report, copy.files
         self._fingerprint, self._sources, self._folder = copy.model.fingerprint, copy.sources, copy.folder
-        self._wanted, self._warn, self._limit = copy.wanted, copy.reports.warn, copy.limit
+        self._wanted, self._warn, self._limit = copy.wanted, copy.warn, copy.progress.limit
         self._schedule = BlockSchedule((), {})
         self._pages: dict[tuple[str, str, int], bytes] = {}  # hashes by source, file and first block
         self._asking = {source: asyncio.Lock() for source in self._sources}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
@@ -85,7 +87,7 @@ class BlockRequests:
 
 class _Asked(NamedTuple):
     request: LinkRequest
-    answer: asyncio.Future[memoryview]
+    answer: Future[memoryview]
 
 
 class BlockLink:
@@ -95,7 +97,6 @@ class BlockLink:
     """
 
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
-        self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
         self._asks: SimpleQueue[_Asked | None] = SimpleQueue()
         self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
@@ -108,11 +109,11 @@ class BlockLink:
 
     async def ask(self, request: LinkRequest) -> memoryview:
         """Response to a request. Raises LinkError, and closes the link then."""
-        asked = _Asked(request, self._loop.create_future())
+        asked = _Asked(request, Future())
         self._asks.put(asked)
         if self._ended:  # the thread may not look again
             raise self._ended
-        return await asked.answer
+        return await asyncio.wrap_future(asked.answer)
 
     async def files(self) -> FileList:
         return read_list(await self.ask(ListRequest()))
@@ -139,11 +140,15 @@ class BlockLink:
         waiting: deque[_Asked] = deque()
         error: MaclusterError | None = None
         try:
-            while self._send_asked(waiting):
-                seconds = HASHES_S if isinstance(waiting[0].request, HashesRequest) else ANSWER_S
-                body = receive(self._receiver, FrameType.FILE_PART, seconds)
-                self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
-                self._settle_soon(waiting.popleft(), body)
+            while not self._ended:
+                while asked := self._next(wait=not waiting):
+                    waiting.append(asked)
+                    self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.request)])
+                if waiting and not self._ended:
+                    seconds = HASHES_S if isinstance(waiting[0].request, HashesRequest) else ANSWER_S
+                    body = receive(self._receiver, FrameType.FILE_PART, seconds)
+                    self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
+                    waiting.popleft().answer.set_result(body)
         except MaclusterError as failed:
             error = failed
         finally:
@@ -152,35 +157,12 @@ class BlockLink:
             while asked := self._next(wait=False):
                 waiting.append(asked)
             for asked in waiting:
-                self._settle_soon(asked, self._ended)
-
-    def _send_asked(self, waiting: deque[_Asked]) -> bool:
-        """Send new requests; wait for one only if no response is due. False when the link is closed."""
-        while not (self._ended and not waiting):
-            asked = self._next(wait=not waiting)
-            if asked is None:
-                return bool(waiting) and not self._ended
-            waiting.append(asked)
-            self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.request)])
-        return False
+                asked.answer.set_exception(self._ended)
 
     def _next(self, *, wait: bool) -> _Asked | None:
-        try:
-            return self._asks.get(block=wait)
-        except Empty:
-            return None
-
-    def _settle_soon(self, asked: _Asked, answer: memoryview | MaclusterError) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_settle, asked.answer, answer)
-        except RuntimeError:
-            return  # the node has ended
-
-
-def _settle(waiting: asyncio.Future[memoryview], answer: memoryview | MaclusterError) -> None:
-    if waiting.done():
-        return
-    if isinstance(answer, MaclusterError):
-        waiting.set_exception(answer)
-    else:
-        waiting.set_result(answer)
+        """The next request that is not cancelled; None when the link is closed or, without `wait`, when none waits."""
+        with suppress(Empty):
+            while asked := self._asks.get(block=wait):
+                if asked.answer.set_running_or_notify_cancel():
+                    return asked
+        return None

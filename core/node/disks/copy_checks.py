@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -99,17 +100,12 @@ def finished_folder(folder: Path, name: str, fingerprint: str, entries: Sequence
 
 def check_room(folder: Path, files: Mapping[str, FileFacts], wanted: Sequence[Part]) -> None:
     """Raise TransferError if the missing parts don't fit on the disk of `folder`."""
-    there = map_of(folder, files) or BlockMap(files, {})
-    check_free(folder, sum(part.nbytes for part in there.lacking(wanted)), KEPT_FREE_BYTES)
-
-
-def map_of(folder: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
-    """The map in `folder`, if it is of exactly these files."""
-    try:
+    there = None
+    with suppress(BadModel):
         there = read_map(folder)
-    except BadModel:
-        return None
-    return there if there and there.files == files else None
+    if there is None or there.files != files:
+        there = BlockMap(files, {})
+    check_free(folder, sum(part.nbytes for part in there.lacking(wanted)), KEPT_FREE_BYTES)
 
 
 def check_free(folder: Path, missing: int, kept: int) -> None:

@@ -7,39 +7,23 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from time import monotonic
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
 from core.errors import Busy, MaclusterError, TransferError, TrustError
-from core.events import ModelsChanged, Transfer, Value
-from core.models.files.byte_rate_limit import ByteRateLimit
+from core.events import ModelsChanged, Transfer
 from core.node.base.context import NodeContext
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_progress import EndState, TransferProgress
-from core.requests.disks import DownloadRequest, TransferChange
+from core.node.disks.transfer_progress import EndState, QueuedTransfer, TransferProgress
+from core.requests.disks import TransferChange
 from core.trust.private_files import read_private, write_private
 
 REST_S: Final = 2.0
 
 
-class QueuedTransfer(Value, frozen=True, kw_only=True):
-    """A download, or a copy of the model named by `first`. A paused one is kept in a file for the next node."""
-
-    first: Transfer  # its state when it starts or resumes, with its rate limit
-    download: DownloadRequest | None = None
-    # for a copy: by file (begin, end) of the wanted ranges, with all settings; empty: all files
-    parts: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
-    asked_by: str = ""  # device id of the requesting Mac, "" for this one
-
-
 # runs or resumes a transfer
-Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[None]]
-
-
-class _Current(NamedTuple):
-    transfer: QueuedTransfer
-    progress: TransferProgress
+Work = Callable[[TransferProgress], Awaitable[None]]
 
 
 class CurrentTransfer:
@@ -54,8 +38,7 @@ class CurrentTransfer:
     ) -> None:
         self._inventory, self._work, self._publish, self._paused = inventory, work, publish, node.home.paused
         self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
-        self._now: _Current | None = None  # the running or paused one
-        self._limit = ByteRateLimit()
+        self._now: TransferProgress | None = None  # the running or paused one
         self._task: asyncio.Task[None] | None = None
         self._then: Literal["stop", "pause", "resume"] = "stop"  # action after the task is cancelled
         self._failed_at = -inf
@@ -77,13 +60,12 @@ class CurrentTransfer:
 
     def is_for(self, asker: str, fingerprint: str) -> bool:
         now = self._now
-        return now is not None and (now.transfer.asked_by, now.progress.now.fingerprint) == (asker, fingerprint)
+        return now is not None and (now.queued.asked_by, now.now.fingerprint) == (asker, fingerprint)
 
     def restore(self) -> None:
         """Restore a transfer paused in the last node; ignores a damaged file, or one that other users can read."""
         with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
             found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
-            self._limit = ByteRateLimit(found.first.limit_bytes_per_s)
             self._show(found, msgspec.structs.replace(found.first, mac=self._device_id))
 
     def begin(self, transfer: QueuedTransfer) -> None:
@@ -94,7 +76,6 @@ class CurrentTransfer:
             raise Busy("That Mac is already receiving a model.", "Wait for it, or stop it: x in the model list.")
         if self._now:
             self._end("stopped")
-        self._limit = ByteRateLimit(transfer.first.limit_bytes_per_s)
         self._start(transfer, transfer.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
@@ -109,8 +90,7 @@ class CurrentTransfer:
             case "resume":
                 return
             case "limit":
-                self._limit.change(bytes_per_s)
-                self._now.progress.limited(bytes_per_s)
+                self._now.limited(bytes_per_s)
                 if self._is_idle:
                     self._keep_paused(self._now)
             case "stop" if self._is_idle:
@@ -137,21 +117,20 @@ class CurrentTransfer:
         progress = self._show(transfer, first)
         self._then = "stop"
         self._forget_paused()
-        self._task = self._tasks.spawn("A transfer", self._run(transfer, progress), self._end_by_defect)
+        self._task = self._tasks.spawn("A transfer", self._run(progress), self._end_by_defect)
         self._task.add_done_callback(self._settle)
 
-    def _resume(self, now: _Current) -> None:
-        self._start(now.transfer, msgspec.structs.replace(now.progress.now, state="asking"))
+    def _resume(self, now: TransferProgress) -> None:
+        self._start(now.queued, msgspec.structs.replace(now.now, state="asking"))
 
     def _show(self, transfer: QueuedTransfer, first: Transfer) -> TransferProgress:
-        progress = TransferProgress(first, lambda event: self._publish(event, transfer.asked_by))
-        self._now = _Current(transfer, progress)
-        progress.publish(first)
+        self._now = progress = TransferProgress(msgspec.structs.replace(transfer, first=first), self._publish)
+        progress.publish()
         return progress
 
-    async def _run(self, transfer: QueuedTransfer, progress: TransferProgress) -> None:
+    async def _run(self, progress: TransferProgress) -> None:
         try:
-            await self._work(transfer, progress, self._limit)
+            await self._work(progress)
         except MaclusterError as error:
             self._fail(error)
             self._journal.warn(f"Transfer of {progress.now.model} failed: {error.what}")
@@ -181,15 +160,15 @@ class CurrentTransfer:
 
     def _end(self, state: EndState, error: MaclusterError | None = None) -> None:
         if now := self._now:
-            now.progress.end(state, error)
+            now.end(state, error)
             if state == "paused":
                 self._keep_paused(now)
                 return
         self._now = None
         self._forget_paused()
 
-    def _keep_paused(self, now: _Current) -> None:
-        kept = msgspec.structs.replace(now.transfer, first=now.progress.now)
+    def _keep_paused(self, now: TransferProgress) -> None:
+        kept = msgspec.structs.replace(now.queued, first=now.now)
         with suppress(TrustError):  # on a full disk the pause is lost when this node ends
             write_private(self._paused, msgspec.json.encode(kept), TrustError)
 

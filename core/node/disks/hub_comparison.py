@@ -17,13 +17,13 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 
 from core.errors import MaclusterError, TransferError
+from core.events import Transfer
 from core.models.files.block_map import HASH_BYTES, BlockMap, hash_at, read_map, write_map
 from core.models.files.compared_hashes import Compared, doubtful, read_compared, without_false, write_compared
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_on_disk import size_text
 from core.models.files.parts import Part
 from core.node.base.journal import Journal
-from core.node.disks.block_fetch import CopyReports
 from core.node.disks.block_requests import BlockLink
 from core.node.disks.byte_links import MAX_HASHES, NOT_HERE, ReceivedBlock, RunRequest, blocks_in
 from core.node.disks.current_transfer import CurrentTransfer
@@ -31,6 +31,7 @@ from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import FalseFile, HeldModel
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.node.disks.whole_file_hash import file_hashes, read_here
 from core.rates import Throttle
 
@@ -155,11 +156,12 @@ class HubComparison:
 
     async def _bring(self, files: _Files, rest: Sequence[Part]) -> None:
         """Download blocks that no linked Mac has, because the hub's hash covers the whole file."""
-        nobody = CopyReports(lambda *_: None, lambda *_: None, lambda _: None)
         model = msgspec.structs.replace(files.model, hub=files.origin)
+        first = Transfer(model=model.name, mac=self._inventory.own_id, state="asking")
+        unseen = TransferProgress(QueuedTransfer(first=first), lambda *_: None)
         try:
             with self._coming.held():
-                await self._copies.fetch((), model, nobody, rest)
+                await self._copies.fetch((), model, unseen, rest)
         except MaclusterError as error:
             nbytes = size_text(sum(part.nbytes for part in rest))
             what = f"{model.name} can't be compared with the hub's hashes: {nbytes} of it are on no linked Mac."

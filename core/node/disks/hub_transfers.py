@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,6 @@ import msgspec
 
 from core.errors import TransferError, error_from
 from core.models.files.block_map import read_map
-from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart
@@ -22,7 +21,7 @@ from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetche
 from core.models.files.hub_origin import read_origin, write_origin
 from core.models.files.model_folder import fingerprint
 from core.node.disks.block_fetch import WantedCopy
-from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder, map_of
+from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder
 from core.node.disks.local_models import LocalModels
 from core.node.disks.transfer_progress import Report
 from core.pipe_messages import pack, read_message
@@ -34,11 +33,10 @@ _QUIET: Final = {
 }
 
 
-async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIterator[Fetched]:
-    """Carry out `order` in a child and yield its progress. `model`: name for errors.
+async def download(order: AnyOrder, model: str, limit: ByteRateLimit, report: Report) -> str:
+    """Carry out `order` in a child; returns the folder that a BeginOrder made. `model`: name for errors.
 
-    Closing the iterator ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't
-    start.
+    Cancelling ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't start.
     """
     start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
     child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
@@ -46,7 +44,7 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
     assert child.stdin
     assert child.stdout
     try:
-        sent_limit = 0
+        sent_limit, place = 0, ""
         child.stdin.write(pack(order))
         while True:
             if limit.bytes_per_s != sent_limit:
@@ -59,10 +57,12 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
             progress = msgspec.msgpack.decode(body, type=Fetched)
             if progress.problem:
                 raise error_from(progress.problem)
-            yield progress
+            report("checking" if progress.checking else "running", progress.done, progress.total)
+            place = progress.place
         if await child.wait() != 0:
             what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
             raise start.fault() or TransferError(what)
+        return place
     except (ConnectionError, msgspec.MsgspecError) as error:
         raise start.fault() or TransferError(f"Downloading {model} ended unexpectedly.") from error
     finally:
@@ -76,12 +76,8 @@ async def begin_model(models: LocalModels, folder: Path, repo: str, revision: st
 
     Raises TransferError, BadModel, ModelMismatch.
     """
-    place = ""
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
-    async for fetched in download(order, repo, ByteRateLimit()):
-        report("running", fetched.done, fetched.total)
-        place = fetched.place
-    if not place:
+    if not (place := await download(order, repo, ByteRateLimit(), report)):
         raise TransferError(f"Downloading {repo} ended unexpectedly.")
     return await asyncio.to_thread(_settle, Path(place), folder, repo, await models.list())
 
@@ -106,8 +102,5 @@ def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry])
 async def fetch_parts(copy: WantedCopy, report: Report) -> None:
     """Download the wanted parts of a hub model. Raises TransferError."""
     assert copy.model.hub
-    if not await asyncio.to_thread(map_of, copy.folder, copy.files):
-        await asyncio.to_thread(lambda: BlockWriter(copy.folder, copy.files).close())
-    order = PartsOrder(folder=str(copy.folder), origin=copy.model.hub, parts=tuple(copy.wanted))
-    async for fetched in download(order, copy.model.name, copy.limit):
-        report("checking" if fetched.checking else "running", fetched.done, fetched.total)
+    order = PartsOrder(folder=str(copy.folder), files=dict(copy.files), origin=copy.model.hub, parts=tuple(copy.wanted))
+    await download(order, copy.model.name, copy.progress.limit, report)

@@ -15,11 +15,10 @@ from typing import Final, Literal
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
-from core.node.disks.block_fetch import BlockFetch, CopyReports, CopySource, WantedCopy
+from core.node.disks.block_fetch import BlockFetch, CopySource, WantedCopy, Warn
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
@@ -39,7 +38,7 @@ from core.node.disks.hub_transfers import fetch_parts
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import HeldModel
-from core.node.disks.transfer_progress import Report, TransferPhase
+from core.node.disks.transfer_progress import Report, TransferPhase, TransferProgress
 from core.settings import GB, MIB
 
 MEASURED_BYTES: Final = 16 * MIB
@@ -66,9 +65,9 @@ class ModelCopies:
         self,
         sources: Sequence[str],
         model: HeldModel,
-        reports: CopyReports,
+        progress: TransferProgress,
         parts: Sequence[Part] = (),
-        limit: ByteRateLimit | None = None,
+        warn: Warn = lambda *_: None,
     ) -> None:
         """Copy a model, or `parts` of it with all settings, from linked Macs with all or some of it.
 
@@ -85,7 +84,7 @@ class ModelCopies:
             wanted = wanted_parts(files, parts)
             folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
             await asyncio.to_thread(check_room, folder, files, wanted)
-            await self._fetch(WantedCopy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
+            await self._fetch(WantedCopy(model, files, folder, wanted, alike, progress, warn))
         await asyncio.to_thread(check_arrived, folder, model)
         if model.hub:
             await asyncio.to_thread(write_origin, folder, model.hub)
@@ -141,9 +140,9 @@ class ModelCopies:
         def count(phase: TransferPhase, done: int, total: int) -> None:
             if phase == "running":
                 counts[1:] = [done]
-            copy.reports.report(phase, done, total)
+            copy.progress.count(phase, done, total)
 
-        copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
+        copy.progress.update(source="" if origin == "hub" else next(iter(copy.sources)))
         try:
             await (fetch_parts if origin == "hub" else self._fetch_from_macs)(copy, count)
         finally:

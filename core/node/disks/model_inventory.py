@@ -164,16 +164,11 @@ def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
 
 def held_model(entry: ModelEntry) -> HeldModel:
     """A model in the form sent to other Macs."""
-    return HeldModel(
+    bounded = msgspec.structs.replace(
+        entry,
         name=entry.name[:MAX_MODEL_NAME],
-        fingerprint=entry.fingerprint,
         model_type=entry.model_type[:64],
-        layers=entry.layers,
-        total_bytes=entry.total_bytes,
         quantization=entry.quantization[:32],
-        context_max=entry.context_max,
-        missing_bytes=entry.missing_bytes,
-        disk_bytes=entry.disk_bytes,
         layers_here=entry.layers_here[:MAX_RANGES] if entry.missing_bytes else (),
-        hub=entry.hub,
     )
+    return HeldModel(**{field: getattr(bounded, field) for field in HeldModel.__struct_fields__})

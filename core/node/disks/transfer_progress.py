@@ -1,4 +1,4 @@
-"""Progress of a transfer: bytes received and recent rate."""
+"""A transfer to this Mac's disk: what is wanted, its rate limit, and its progress."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Final, Literal
 import msgspec
 
 from core.errors import MaclusterError
-from core.events import Transfer
+from core.events import Transfer, Value
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.rates import Throttle
+from core.requests.disks import DownloadRequest
 
 PUBLISH_EVERY_S: Final = 0.5
 RATE_S: Final = 5.0
@@ -22,11 +24,25 @@ EndState = Literal["done", "failed", "stopped", "paused"]
 Report = Callable[[TransferPhase, int, int], None]
 
 
-class TransferProgress:
-    """Keeps the Transfer event of one transfer, and publishes it at most every PUBLISH_EVERY_S seconds."""
+class QueuedTransfer(Value, frozen=True, kw_only=True):
+    """A download, or a copy of the model named by `first`. A paused one is kept in a file for the next node."""
 
-    def __init__(self, first: Transfer, publish: Callable[[Transfer], None]) -> None:
-        self.now, self.publish = first, publish
+    first: Transfer  # its state when it starts or resumes, with its rate limit
+    download: DownloadRequest | None = None
+    # for a copy: by file (begin, end) of the wanted ranges, with all settings; empty: all files
+    parts: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
+    asked_by: str = ""  # device id of the requesting Mac, "" for this one
+
+
+class TransferProgress:
+    """Keeps the Transfer event of one transfer, and publishes it at most every PUBLISH_EVERY_S seconds.
+
+    `publish` gets it with the requesting Mac.
+    """
+
+    def __init__(self, queued: QueuedTransfer, publish: Callable[[Transfer, str], None]) -> None:
+        self.queued, self.now, self._publish = queued, queued.first, publish
+        self.limit = ByteRateLimit(queued.first.limit_bytes_per_s)
         self._throttle = Throttle(PUBLISH_EVERY_S)
         self._points: deque[tuple[float, int]] = deque()
 
@@ -41,19 +57,23 @@ class TransferProgress:
         since, before = self._points[0]
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         self.update(state=phase, done=done, total=total, bytes_per_s=rate)
-        self.publish(self.now)
+        self.publish()
+
+    def publish(self) -> None:
+        self._publish(self.now, self.queued.asked_by)
 
     def update(self, **fields: object) -> None:
         """Change fields of the event, to be published with the next one."""
         self.now = msgspec.structs.replace(self.now, **fields)
 
     def limited(self, bytes_per_s: int) -> None:
+        self.limit.change(bytes_per_s)
         self._points.clear()
         self.update(limit_bytes_per_s=bytes_per_s)
-        self.publish(self.now)
+        self.publish()
 
     def end(self, state: EndState, error: MaclusterError | None = None) -> None:
         """Publish that the transfer ended or paused."""
         done = self.now.total if state == "done" else self.now.done
         self.update(state=state, done=done, bytes_per_s=0.0, problem=error.problem if error else None)
-        self.publish(self.now)
+        self.publish()

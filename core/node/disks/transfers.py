@@ -23,19 +23,17 @@ from core.errors import (
     error_from,
 )
 from core.events import Transfer
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.context import NodeContext
-from core.node.disks.block_fetch import CopyReports
-from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.hub_transfers import begin_model, download
 from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.messages import MAX_PARTS, CopyChange, CopyProgress, HeldModel, PeerCopyRequest
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_progress import TransferProgress
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -69,6 +67,7 @@ class Transfers:
     async def copy(self, wanted: CopyRequest) -> Done:
         """Start copying a model, or part of it, to Macs' disks. Raises ModelNotFound, NotPaired, Busy, UsageError."""
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
+        asked = PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
         model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
@@ -81,7 +80,7 @@ class Transfers:
                 self._begin_copy(mac, model, parts, wanted.bytes_per_s)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, _ask(wanted, parts)):
+            elif await self._links.send(mac, asked):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -92,8 +91,6 @@ class Transfers:
         the problem of the copy, and TransferError if it was stopped.
         """
         (mac,) = wanted.to
-        if mac in self._inventory.holdings(wanted.fingerprint).whole:
-            return
         try:
             await self._follow_to_end(mac, partial(self.copy, wanted), show)
         except asyncio.CancelledError:
@@ -209,7 +206,8 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _carry_out(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
+    async def _carry_out(self, progress: TransferProgress) -> None:
+        transfer = progress.queued
         if (wanted := transfer.download) and wanted.split:
             models, folder = self._inventory.models, self._folder
             found = await begin_model(models, folder, wanted.repo, wanted.revision, progress.count)
@@ -217,17 +215,13 @@ class Transfers:
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-            async for fetched in download(order, wanted.repo, limit):
-                progress.count("running", fetched.done, fetched.total)
+            await download(order, wanted.repo, progress.limit, progress.count)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:
             what = f"No linked Mac has {transfer.first.model} now."
             raise ModelNotFound(what, "Bring back one that has it, then copy again.")
-        reports = CopyReports(
-            progress.count, partial(self._warn, model.name), lambda source: progress.update(source=source)
-        )
-        sources = self._sources(model, transfer.asked_by)
-        await self._copying.fetch(sources, model, reports, parts_in(transfer.parts), limit)
+        sources, warn = self._sources(model, transfer.asked_by), partial(self._warn, model.name)
+        await self._copying.fetch(sources, model, progress, parts_in(transfer.parts), warn)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
@@ -238,7 +232,3 @@ class Transfers:
 def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:
     first = Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
     return msgspec.structs.replace(first, limit_bytes_per_s=limit)
-
-
-def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> PeerCopyRequest:
-    return PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)

@@ -54,7 +54,9 @@ class Asker:
         there = read_map(place)
         assert there
         origin = HubOrigin(repo=REPO, commit=COMMIT)
-        order = PartsOrder(folder=str(place), origin=origin, parts=tuple(parts) or whole_parts(there.files))
+        order = PartsOrder(
+            folder=str(place), files=dict(there.files), origin=origin, parts=tuple(parts) or whole_parts(there.files)
+        )
         await asyncio.to_thread(hub_download_parts.bring, order, self.told.append, ByteRateLimit())
 
 

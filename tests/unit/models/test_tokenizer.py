@@ -88,6 +88,18 @@ def test_a_template_in_chat_template_json_is_used_where_no_other_is(
     assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
 
 
+def test_of_several_templates_without_a_default_the_first_is_used(
+    directory: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    template = config.get("chat_template") or (copy / "chat_template.jinja").read_text()
+    (copy / "chat_template.jinja").unlink(missing_ok=True)
+    named = [{"name": "chat", "template": template}, {"name": "rag", "template": "{{ 1 }}"}]
+    (copy / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+
+
 def test_a_tokenizer_that_also_comes_as_code_is_read_from_tokenizer_json(
     directory: Path, tokens: Tokens, tmp_path: Path
 ) -> None:

@@ -15,10 +15,10 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage
-from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_progress import TransferProgress
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.settings import Home
 from tests.support.contexts import context_of
 from tests.support.tasks import tasks_of
@@ -62,11 +62,11 @@ class TrialTransfer:
         self.begun: list[ByteRateLimit] = []
         self.enough = asyncio.Event()
 
-    async def work(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
+    async def work(self, progress: TransferProgress) -> None:
         if self.error:
             raise self.error
-        self.transfers.append(transfer)
-        self.begun.append(limit)
+        self.transfers.append(progress.queued)
+        self.begun.append(progress.limit)
         progress.count("running", 5, 9)
         await self.enough.wait()
 

@@ -20,7 +20,6 @@ from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
-from core.node.disks.block_requests import BlockLink
 from core.node.disks.block_serving import BlockReader, ServedModel, served_model
 from core.node.disks.byte_links import MAX_HASHES, FileList, HashesRequest, RunRequest
 from core.node.disks.copy_checks import PARTIAL, check_names
@@ -444,10 +443,10 @@ async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
 async def test_a_defect_where_blocks_come_ends_the_copy_and_is_logged(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_asked(*_: object) -> bool:
+    def received(*_: object) -> memoryview:
         raise KeyError("secret")
 
-    monkeypatch.setattr(BlockLink, "_send_asked", send_asked)
+    monkeypatch.setattr("core.node.disks.block_requests.receive", received)
     with pytest.raises(LinkLost):
         await pair.copy()
     await until(lambda: bool(pair.asker.bus.now.logs))

@@ -1,0 +1,1 @@
+"""Tests with real models, tokenizers and chat templates, which package registries hold."""
