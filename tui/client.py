@@ -128,10 +128,6 @@ class NodeClient:
     download = _post("/v1/downloads", DownloadRequest, Done)
     copy = _post("/v1/copies", CopyRequest, Done)
 
-    async def stop_transfers(self) -> None:
-        """Stop downloads and copies; what has arrived stays on disk."""
-        await self.change_transfers(TransferOrder(what="stop"))
-
     async def change_transfers(self, order: TransferOrder) -> None:
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
 

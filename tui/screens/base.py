@@ -62,14 +62,6 @@ class Interruptible(Protocol):
         """Stop it before the app ends."""
 
 
-@runtime_checkable
-class ShowsModels(Protocol):
-    """A screen that shows the catalog of models."""
-
-    def show_choices(self) -> None:
-        """Draw what is new in it."""
-
-
 class SizedScreen(KeyOwner, Screen[None]):
     """A screen with the class `wide`, `narrow` or `small`; a small one shows only `TooSmall`."""
 
@@ -122,6 +114,9 @@ class NodeScreen(SizedScreen):
     def laid_out(self) -> None:
         self.redraw()
 
+    def show_choices(self) -> None:
+        """Draw what is new in the catalog of models."""
+
     def redraw(self) -> None:
         """Draw, as soon as the widgets have sizes."""
         if self._title.size.width > 0:
@@ -160,7 +155,7 @@ class NodeScreen(SizedScreen):
         self.run_worker(self.answer_of(work), exit_on_error=False)
 
     async def planned(self, request: LoadRequest) -> PlanPreview:
-        """What loading this would do, or the problem that keeps the node from saying so."""
+        """Preview loading this; if the node can't, the preview has the problem."""
         try:
             return cleaned(await self._client.plan(of_used(self._state, as_preview(request))))
         except FAILURES as error:

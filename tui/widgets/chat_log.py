@@ -66,10 +66,8 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._seen_rows = 0
         self._title = ""
         self._zoomed = False
-        self._code_copied: tuple[int, int] = (
-            0,
-            0,
-        )  # message number, and how many of its blocks were copied, the last first
+        # message number, and how many of its blocks were copied, the last first
+        self._code_copied: tuple[int, int] = (0, 0)
         self._flusher: Timer | None = None
         self._gives_way = self._gave_way = False
 

@@ -74,12 +74,10 @@ def _macs(state: UiState) -> Content:
         return Content.assemble(
             (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
         )
+    if not peers:
+        return Content.styled("no Macs seen yet", DIM)
     parts = [Content.assemble((peer_mark(p).glyph, peer_mark(p).style), f" {p.name} {_memory(p)}") for p in peers]
-    return (
-        Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
-        if parts
-        else Content.styled("no Macs seen yet", DIM)
-    )
+    return Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
 
 
 def _memory(peer: Peer) -> str:

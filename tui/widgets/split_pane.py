@@ -52,12 +52,8 @@ model that fits is fastest there."""
     def draw(self, state: UiState, width: int) -> Drawing:
         self._token_bar.show(state)
         plan = state.snapshot.plan
-        title = (
-            f"2 Layer split · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)"
-            if plan
-            else "2 Layer split"
-        )
-        return Drawing(title, split_content(state, width), self._token_bar.caption or _subtitle(state))
+        more = f" · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)" if plan else ""
+        return Drawing(f"2 Layer split{more}", split_content(state, width), self._token_bar.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:
