@@ -55,7 +55,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first, and mix the others, so that files that wait run next to files that compute."""
     for item in items:
-        if item.path.parent.name in SLOW:
+        if item.path.parent.name in SLOW or item.get_closest_marker("nightly"):
             item.add_marker("slow")
     items.sort(key=lambda item: (item.path.name not in LONG, crc32(item.nodeid.partition("::")[0].encode())))
 
