@@ -13,8 +13,8 @@ demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a p
 test: $(STAMP)  ## every test that gates a change, five files side by side: most of them wait
 	@$(BIN)/python -m pytest -m "not nightly and not real" -n 5 --dist loadfile --no-loadscope-reorder
 
-fast: $(STAMP)  ## the quick tests: none starts a node or a worker
-	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
+fast: $(STAMP)  ## the quick tests: none starts a node or a worker, or compares what a model computes
+	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
 
 nightly: $(STAMP) evaluated real  ## chaos, soak, held-out questions, real models, the benches' smoke tests and lm-eval
 	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile

@@ -31,7 +31,8 @@ _UNITS: Final = {"str": " characters", "array": " entries", "object": " entries"
 _T = TypeVar("_T")
 
 
-def decoded(raw: bytes, kind: type[_T]) -> _T:
+def decoded(raw: bytes, kind: type[_T], *, as_written: bool = False) -> _T:
+    """Decode JSON. Raises UsageError; `as_written`: with the field's own name, for programs."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError as error:
@@ -39,24 +40,25 @@ def decoded(raw: bytes, kind: type[_T]) -> _T:
     except UnicodeDecodeError as error:
         raise UsageError("The text is not UTF-8.") from error
     except msgspec.MsgspecError as error:
-        raise refusal(error) from error
+        raise refusal(error, as_written=as_written) from error
 
 
-def refusal(error: msgspec.MsgspecError) -> UsageError:
-    said = plain(error)
-    return UsageError(f"{said[0].upper()}{said[1:]}.")
+def refusal(error: msgspec.MsgspecError, *, as_written: bool = False) -> UsageError:
+    said = plain(error, as_written=as_written)
+    return UsageError(f"{said}." if as_written else f"{said[0].upper()}{said[1:]}.")
 
 
-def plain(error: msgspec.MsgspecError) -> str:
+def plain(error: msgspec.MsgspecError, *, as_written: bool = False) -> str:
     """Explain a msgspec error without a full stop: "top p must be at most 1". Names the field, not its path."""
     said = str(error)
+    spoken = str if as_written else _spoken
     path = _PATH.search(said)
     said = said[: path.start()] if path else said
     for pattern, sentence in _NAMED:
         if found := pattern.match(said):
-            return sentence.format(_spoken(found[1]))
+            return sentence.format(spoken(found[1]))
     fields = _FIELD.findall(path[1]) if path else []
-    name = _spoken(fields[-1]) if fields else "it"
+    name = spoken(fields[-1]) if fields else "it"
     if found := _EXPECTED.match(said):
         return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
     if said.startswith("Invalid enum value "):

@@ -43,7 +43,7 @@ gc.disable()  # until everything is collected: no import is garbage
 # files that start nodes, workers or terminals, or search for rare faults
 SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "real")
 # they take minutes, and start first so that none runs alone at the end
-LONG = ("test_atlas.py", "test_screenshots.py", "test_answers.py", "test_faults.py", "test_chaos.py")
+LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_going_on.py", "test_hub_disks.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -55,7 +55,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first, and mix the others, so that files that wait run next to files that compute."""
     for item in items:
-        if item.path.parent.name in SLOW:
+        if item.path.parent.name in SLOW or item.get_closest_marker("nightly"):
             item.add_marker("slow")
     items.sort(key=lambda item: (item.path.name not in LONG, crc32(item.nodeid.partition("::")[0].encode())))
 

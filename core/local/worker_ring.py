@@ -28,27 +28,7 @@ from core.plan.topology import DEFAULT_TOPOLOGY
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.settings import MAX_DRAFT
-from core.worker.messages import (
-    AnswerDone,
-    Cancel,
-    Connect,
-    ConnectPrefill,
-    Failed,
-    GroupBroken,
-    LinkBroken,
-    Linked,
-    Load,
-    Prefilled,
-    PrefillLinked,
-    Samples,
-    StageSample,
-    Token,
-    Trace,
-    Traced,
-    TracedPhases,
-    TracePhases,
-    TraceSpan,
-)
+from core.worker import messages
 
 LINK_S: Final = 30.0
 ANSWER_S: Final = 300.0
@@ -75,10 +55,10 @@ class RingAnswer(NamedTuple):
     """One answer of a ring."""
 
     tokens: tuple[int, ...]
-    done: AnswerDone  # `problem` says why the answer broke, if it did
-    samples: tuple[StageSample, ...]  # newest figures of each stage, in ring order; empty on a ring of one
+    done: messages.AnswerDone  # `problem` says why the answer broke, if it did
+    samples: tuple[messages.StageSample, ...]  # newest figures of each stage, in ring order; empty on a ring of one
     times: tuple[float, ...]  # when each token came out of the head's pipe, seconds of `perf_counter`
-    reports: tuple[Token, ...]  # the head's report of each token
+    reports: tuple[messages.Token, ...]  # the head's report of each token
 
 
 class WorkerRing:
@@ -122,13 +102,13 @@ class WorkerRing:
         assert self.prefill_worker
         plan, head = prefill_plan(self.plan, 1), self.workers[0]
         self.prefill_worker.send(self._connect(plan, head.port))
-        head.send(ConnectPrefill(**msgspec.structs.asdict(self._connect(plan, self.prefill_worker.port))))
-        self.prefill_worker.expect(Linked, LINK_S)
-        head.expect(PrefillLinked, LINK_S)
+        head.send(messages.ConnectPrefill(**msgspec.structs.asdict(self._connect(plan, self.prefill_worker.port))))
+        self.prefill_worker.expect(messages.Linked, LINK_S)
+        head.expect(messages.PrefillLinked, LINK_S)
 
-    def _connect(self, plan: Plan, next_port: int) -> Connect:
+    def _connect(self, plan: Plan, next_port: int) -> messages.Connect:
         cluster = self._macs.cluster.encode()
-        return Connect(
+        return messages.Connect(
             plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=next_port, key_limits=self._key_limits
         )
 
@@ -136,13 +116,13 @@ class WorkerRing:
         while True:
             arrival = worker.next(deadline - perf_counter())
             report = arrival.report
-            if isinstance(report, Token | AnswerDone | Prefilled | Samples):
+            if isinstance(report, messages.Token | messages.AnswerDone | messages.Prefilled | messages.Samples):
                 self._unread.append(arrival)  # the engine does not wait for us
-            if isinstance(report, Failed):
+            if isinstance(report, messages.Failed):
                 raise error_from(report.problem)
-            if not isinstance(report, Linked | LinkBroken) or report.plan_gen != self.plan.plan_gen:
+            if not isinstance(report, messages.Linked | messages.LinkBroken) or report.plan_gen != self.plan.plan_gen:
                 continue  # from earlier links
-            if isinstance(report, LinkBroken):
+            if isinstance(report, messages.LinkBroken):
                 raise error_from(report.problem)
             return
 
@@ -157,7 +137,7 @@ class WorkerRing:
         sampling: Sampling = GREEDY,
         eos: Sequence[int] = (),
         timeout_s: float = ANSWER_S,
-        on_token: Callable[[Token], None] | None = None,
+        on_token: Callable[[messages.Token], None] | None = None,
     ) -> RingAnswer:
         """Answer a prompt of token ids; a broken one has a `done.problem`. Raises WorkerDied, or WorkerError (late)."""
         request = a_request(tokens, max_tokens=max_tokens, sampling=sampling, eos=eos)
@@ -168,7 +148,7 @@ class WorkerRing:
         requests: Sequence[Request],
         *,
         timeout_s: float = ANSWER_S,
-        on_token: Callable[[Token], None] | None = None,
+        on_token: Callable[[messages.Token], None] | None = None,
     ) -> list[RingAnswer]:
         """Send all requests at once; the answers are in the order of the requests. Raises what `generate` raises."""
         for request in requests:
@@ -181,41 +161,41 @@ class WorkerRing:
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request. Raises WorkerDied."""
-        self.workers[0].send(Cancel(request_id=request_id))
+        self.workers[0].send(messages.Cancel(request_id=request_id))
 
     def collect(
         self,
         request_ids: Sequence[str],
         *,
         timeout_s: float = ANSWER_S,
-        on_token: Callable[[Token], None] | None = None,
+        on_token: Callable[[messages.Token], None] | None = None,
     ) -> list[RingAnswer]:
         """Wait for these answers; a broken ring is linked again. Raises a stage's error, WorkerDied, WorkerError."""
         deadline = perf_counter() + timeout_s
         parts = {request_id: _RingParts() for request_id in request_ids}
-        samples: tuple[StageSample, ...] = ()
+        samples: tuple[messages.StageSample, ...] = ()
         while any(part.done is None for part in parts.values()):
             at, report = self._next(deadline)
             match report:
-                case LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
+                case messages.LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
                     self.relink()
-                case GroupBroken(problem=problem):
+                case messages.GroupBroken(problem=problem):
                     raise error_from(problem)
-                case Token(request_id=request_id) if request_id in parts:
+                case messages.Token(request_id=request_id) if request_id in parts:
                     parts[request_id].add(report, at)
                     if on_token:
                         on_token(report)
-                case Samples():
+                case messages.Samples():
                     samples = tuple(report.stages)
-                case AnswerDone(request_id=request_id) if request_id in parts:
+                case messages.AnswerDone(request_id=request_id) if request_id in parts:
                     parts[request_id].done = report
         return [parts[request_id].answer(samples) for request_id in request_ids]
 
-    def traces(self) -> list[list[TraceSpan]]:
+    def traces(self) -> list[list[messages.TraceSpan]]:
         """Spans that each stage computed since the last call. Raises WorkerDied or WorkerError."""
         for worker in self.workers:
-            worker.send(Trace())
-        return [worker.expect(Traced, LINK_S).spans for worker in self.workers]
+            worker.send(messages.Trace())
+        return [worker.expect(messages.Traced, LINK_S).spans for worker in self.workers]
 
     def phases(self, *, keep_tracing: bool) -> list[list[PhaseTurn]]:
         """Traced turns of each stage since the last call that had `keep_tracing`. Raises WorkerDied or WorkerError."""
@@ -224,8 +204,8 @@ class WorkerRing:
     def _phases_of(self, worker: BareWorker, keep_tracing: bool) -> list[PhaseTurn]:
         turns: list[PhaseTurn] = []
         while True:
-            worker.send(TracePhases(is_on=keep_tracing))
-            more = worker.expect(TracedPhases, LINK_S).turns
+            worker.send(messages.TracePhases(is_on=keep_tracing))
+            more = worker.expect(messages.TracedPhases, LINK_S).turns
             turns += more
             if not more:
                 return turns
@@ -233,23 +213,23 @@ class WorkerRing:
     def sights(self) -> list[tuple[Sight, ...]]:
         """Kinds of values that each stage has handled. Raises WorkerDied or WorkerError."""
         for worker in self.workers:
-            worker.send(Trace())
-        return [worker.expect(Traced, LINK_S).seen for worker in self.workers]
+            worker.send(messages.Trace())
+        return [worker.expect(messages.Traced, LINK_S).seen for worker in self.workers]
 
 
 class _RingParts:
     """Collects one answer."""
 
     def __init__(self) -> None:
-        self.tokens: list[Token] = []
+        self.tokens: list[messages.Token] = []
         self.times: list[float] = []
-        self.done: AnswerDone | None = None
+        self.done: messages.AnswerDone | None = None
 
-    def add(self, token: Token, at: float) -> None:
+    def add(self, token: messages.Token, at: float) -> None:
         self.tokens.append(token)
         self.times.append(at)
 
-    def answer(self, samples: tuple[StageSample, ...]) -> RingAnswer:
+    def answer(self, samples: tuple[messages.StageSample, ...]) -> RingAnswer:
         assert self.done
         return RingAnswer(
             tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens)
@@ -324,9 +304,9 @@ def worker_ring(
         ]
         workers, prefill_worker = started[:count], started[count] if prefill is not None else None
 
-        def load_of(worker: BareWorker) -> Load:
+        def load_of(worker: BareWorker) -> messages.Load:
             own, index = (prefill_plan(plan, 1), 1) if worker is prefill_worker else (plan, worker.index)
-            return Load(
+            return messages.Load(
                 plan=own, index=index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft,
                 drafter=str(drafter or ""),
             )  # fmt: skip

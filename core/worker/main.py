@@ -47,45 +47,13 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
+from core.worker import messages
 from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
 from core.worker.head import Head
-from core.worker.messages import (
-    Cancel,
-    Command,
-    Connect,
-    ConnectPrefill,
-    Failed,
-    GpuFailed,
-    GroupBroken,
-    Join,
-    LinkBroken,
-    Linked,
-    Listening,
-    Load,
-    Loaded,
-    Loading,
-    LoadSession,
-    MirrorSpans,
-    PrefillBroken,
-    PrefillLinked,
-    Prove,
-    Proving,
-    SaveSession,
-    SessionFailed,
-    StopMirror,
-    StopSession,
-    Trace,
-    Traced,
-    TracedPhases,
-    TracePhases,
-    UnlinkPrefill,
-    Unproved,
-    Worked,
-)
 from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
@@ -115,25 +83,25 @@ class HeadEngine(NamedTuple):
     pipeline: Pipeline
     head: Head
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: messages.Command) -> None:
         """Handle a command that only a head gets; others are ignored."""
         head = self.head
         match command:
             case Request():
                 head.submit(command)
-            case Cancel():
+            case messages.Cancel():
                 head.cancel(command.request_id)
-            case SaveSession():
+            case messages.SaveSession():
                 head.sessions.save(command)
-            case LoadSession():
+            case messages.LoadSession():
                 head.sessions.load(command)
-            case StopSession():
+            case messages.StopSession():
                 head.sessions.stop()
-            case MirrorSpans():
+            case messages.MirrorSpans():
                 head.mirroring.take(command)
-            case StopMirror():
+            case messages.StopMirror():
                 head.mirroring.stop(command.request_id)
-            case UnlinkPrefill():
+            case messages.UnlinkPrefill():
                 head.reading.unlink()
             case _:
                 pass
@@ -180,7 +148,7 @@ class Worker:
             fault = error if isinstance(error, GpuFault) else fault_of(error)
             if fault is None:
                 raise
-            self._report(GpuFailed(why=fault.why, is_memory=fault.is_memory))
+            self._report(messages.GpuFailed(why=fault.why, is_memory=fault.is_memory))
 
     def _serve(self) -> None:
         while True:
@@ -213,30 +181,30 @@ class Worker:
         if steps:
             steps.report(monotonic())
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: messages.Command) -> None:
         match command:
-            case Join():
+            case messages.Join():
                 self._join(command)
-            case Load():
+            case messages.Load():
                 self._load(command)
-            case ConnectPrefill():
+            case messages.ConnectPrefill():
                 self._connect_prefill(command)
-            case Connect():
+            case messages.Connect():
                 self._connect(command)
-            case Prove():
+            case messages.Prove():
                 self._prove(command)
-            case Trace():
+            case messages.Trace():
                 meter = self._held.stage.meter if self._held else None
-                self._report(Traced(spans=meter.take_spans(), seen=meter.seen) if meter else Traced())
-            case TracePhases(is_on=is_on):
+                self._report(messages.Traced(spans=meter.take_spans(), seen=meter.seen) if meter else messages.Traced())
+            case messages.TracePhases(is_on=is_on):
                 self._trace_phases(is_on)
             case _ if self._engine:
                 self._engine.obey(command)
             case Request():
                 no_model = LinkLost("No model is loaded in this worker.").problem
                 self._report(untouched(command, "error", no_model))
-            case SaveSession() | LoadSession():
-                self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
+            case messages.SaveSession() | messages.LoadSession():
+                self._report(messages.SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case _:
                 pass
 
@@ -244,21 +212,21 @@ class Worker:
         turns: list[PhaseTurn] = []
         if self._held:
             turns = self._held.stage.meter.trace(is_on=is_on, most=MOST_TURNS)
-        self._report(TracedPhases(turns=tuple(turns)))
+        self._report(messages.TracedPhases(turns=tuple(turns)))
 
-    def _join(self, command: Join) -> None:
+    def _join(self, command: messages.Join) -> None:
         identity = open_identity(Path(command.identity_folder), command.passphrase)
         self._joined = Joined(identity, listen(command.host), command.wires)
         port = self._joined.listener.getsockname()[1]
-        self._report(Listening(pid=os.getpid(), port=port, working_set_bytes=working_set_bytes()))
+        self._report(messages.Listening(pid=os.getpid(), port=port, working_set_bytes=working_set_bytes()))
 
-    def _load(self, command: Load) -> None:
+    def _load(self, command: messages.Load) -> None:
         try:
             self._report(self._loaded(command))
         except MaclusterError as error:
-            self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
+            self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
-    def _loaded(self, command: Load) -> Loaded:
+    def _loaded(self, command: messages.Load) -> messages.Loaded:
         """Load, and report the loaded layers: the head checks that every layer has one owner. Of an earlier plan's
         stage only weights that are needed again stay.
         """
@@ -268,7 +236,7 @@ class Worker:
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
-        self._report(Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
+        self._report(messages.Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
         folder = read_folder(directory)
         held = self._let_go(folder.fingerprint)
         layers = load_slice(
@@ -279,16 +247,16 @@ class Worker:
             output=owned.outputs,
             rank=Rank(command.index, len(plan.stages)) if has_ranks(plan) else None,
             on_progress=lambda done, total: self._report(
-                Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
+                messages.Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
             ),
             held=held,
         )
         if self._joined and self._joined.wires:
             wire_weights()
-        meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
+        meter = StageMeter(command.index, lambda step: self._report(messages.Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
         self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
-        return Loaded(
+        return messages.Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
             seconds=perf_counter() - started,
@@ -312,7 +280,7 @@ class Worker:
         gc.collect()  # caches and graphs are in reference cycles
         return weights
 
-    def _driver(self, command: Load, stage: LoadedStage) -> HeadEngine | Follower:
+    def _driver(self, command: messages.Load, stage: LoadedStage) -> HeadEngine | Follower:
         plan, size = command.plan, stage.layers.vocab_size
         grammars = Grammars(partial(read_vocabulary, Path(command.directory), size), size)
         if command.index > 0:
@@ -333,7 +301,7 @@ class Worker:
         )
         return HeadEngine(pipeline, head)
 
-    def _connect(self, command: Connect) -> None:
+    def _connect(self, command: messages.Connect) -> None:
         if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is being linked again.").problem)
@@ -348,13 +316,13 @@ class Worker:
         except LinkError:
             raise
         except StageFailed as error:
-            self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
+            self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
             return
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
-        self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
+        self._report(messages.Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
-    def _connect_prefill(self, command: ConnectPrefill) -> None:
+    def _connect_prefill(self, command: messages.ConnectPrefill) -> None:
         held, gen = self._held, command.plan.plan_gen
         if self._joined is None or held is None or held.engine is None:
             return
@@ -364,10 +332,10 @@ class Worker:
             neighbours = _neighbours(command, self._joined, replace(held, index=0))
             other.link(Ring(neighbours, stage.meter, command.key_limits))
         except MaclusterError as error:
-            self._report(PrefillBroken(plan_gen=gen, problem=error.problem))
+            self._report(messages.PrefillBroken(plan_gen=gen, problem=error.problem))
             return
         held.engine.head.reading.link(other, gen)
-        self._report(PrefillLinked(plan_gen=gen))
+        self._report(messages.PrefillLinked(plan_gen=gen))
 
     def _join_group(self, held: HeldStage, ring: Ring) -> None:
         if self._group:
@@ -382,10 +350,10 @@ class Worker:
         """
         self._parting.acquire()
         sleep(LEAVE_S)
-        self._report(GroupBroken(problem=error.problem))
+        self._report(messages.GroupBroken(problem=error.problem))
         os._exit(1)
 
-    def _prove(self, command: Prove) -> None:
+    def _prove(self, command: messages.Prove) -> None:
         """Prove that the ring computes; if it breaks, the proof runs again on the next ring."""
         held = self._held
         if held is None or held.engine is None:
@@ -396,7 +364,7 @@ class Worker:
         head = held.engine.head
 
         def goes_on(tokens: int, seconds: float) -> None:
-            self._report(Proving())
+            self._report(messages.Proving())
             if tokens:
                 head.took(tokens, seconds)
 
@@ -406,7 +374,7 @@ class Worker:
             pipeline.begin_anew()  # half a proof has no value
             raise
         except MaclusterError as error:
-            self._report(Unproved(plan_gen=command.plan_gen, problem=error.problem))
+            self._report(messages.Unproved(plan_gen=command.plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
         """After a link error: report why round the ring, close both links, keep layers and caches. A rank ends, since
@@ -419,13 +387,13 @@ class Worker:
         if engine:
             engine.head.flush()
         if isinstance(error, GroupFailed) and self._group is None:
-            self._report(Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
+            self._report(messages.Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
         if isinstance(error, GroupFailed) or self._group:
             self._lose_group(error)
         if engine and isinstance(error, NoAnswer):
             engine.head.fail_all(error.problem)
             engine.pipeline.begin_anew()
-        self._report(LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
+        self._report(messages.LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
     def _unlink(self, problem: Problem) -> None:
         ring, self._ring = self._ring, None
@@ -436,7 +404,7 @@ class Worker:
             ring.close()
 
 
-def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours:
+def _neighbours(command: messages.Connect, joined: Joined, held: HeldStage) -> Neighbours:
     most = row_bytes(command.plan, held.index, held.stage.layers)
     return Neighbours(command, held.index, joined.listener, joined.identity, row_bytes=most)
 

@@ -141,7 +141,7 @@ async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
 async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
     good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(tokenizer_process.MAX_SECONDS, Decode, 0.1)
+    monkeypatch.setattr(Decode, "wall_s", 0.1)
     tokenizer, told = await start(good), list[object]()
     os.kill(tokenizer._texts._process.get_pid(), signal.SIGSTOP)
     stream = tokenizer.stream("answer")

@@ -16,9 +16,11 @@ import msgspec
 from core.models.text.tokenizer import Tokens
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.chat_request import ChatCompletion
+from core.node.public_api.responses_request import ResponseBody
+from core.requests.answers import ChatRequest
 
 FOLDER: Final = Path(__file__).parent
-SHARED: Final = ("system", "messages", "tools")
+SHARED: Final = ("system", "messages", "input", "tools")
 
 
 class Prompt(NamedTuple):
@@ -36,8 +38,13 @@ class _Session(msgspec.Struct):
 
 def rounds_of(path: Path, tokenizer: Tokens) -> list[list[Prompt]]:
     """The prompts of a session, as the API would tokenize them."""
+    return [[_prompt(request, tokenizer) for request in requests] for requests in requests_of(path)]
+
+
+def requests_of(path: Path) -> list[list[ChatRequest]]:
+    """The requests of a session, as the API reads them."""
     session = msgspec.json.decode(path.read_bytes(), type=_Session)
-    return [[_prompt(_whole(body, session.parts), tokenizer) for body in bodies] for bodies in session.rounds]
+    return [[_request(_whole(body, session.parts)) for body in bodies] for bodies in session.rounds]
 
 
 def folded(client: str, rounds: list[list[dict[str, Any]]]) -> bytes:
@@ -66,9 +73,15 @@ def _whole(body: dict[str, Any], parts: list[Any]) -> dict[str, Any]:
     }
 
 
-def _prompt(body: dict[str, Any], tokenizer: Tokens) -> Prompt:
+def _request(body: dict[str, Any]) -> ChatRequest:
     sent = msgspec.json.encode(body)
+    if "input" in body:
+        asked = msgspec.json.decode(sent, type=ResponseBody)
+        return asked.request(asked.messages())
     form: type[Messages | ChatCompletion] = Messages if "system" in body else ChatCompletion
-    asked = msgspec.json.decode(sent, type=form).request()
+    return msgspec.json.decode(sent, type=form).request()
+
+
+def _prompt(asked: ChatRequest, tokenizer: Tokens) -> Prompt:
     tokens = tokenizer.encode(asked.messages, asked.raw, asked.tools, asked.template_options)
     return Prompt(tokens, asked.max_tokens)

@@ -14,3 +14,9 @@ def test_an_agent_and_its_helpers_are_read_once(tmp_path: Path) -> None:
     assert max(map(len, rounds)) == 2, "helpers that come at the same time"
     done = over_a_simulated_ring(rounds, 2 * longest(rounds))
     assert done.ratio <= 1.1
+
+
+def test_the_next_request_of_codex_reads_only_what_is_new(tmp_path: Path) -> None:
+    rounds = rounds_of(FOLDER / "codex.json", tokenizer_in(tmp_path))
+    assert [len(prompts) for prompts in rounds] == [1, 1]
+    assert over_a_simulated_ring(rounds, 2 * longest(rounds)).ratio <= 1.01

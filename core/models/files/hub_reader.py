@@ -59,8 +59,8 @@ class BadReply(TransferError):
 class Patience:
     """Retries a request up to TRIES times in a row, after the hub's or a growing delay. `stop` ends all waiting."""
 
-    def __init__(self, stop: threading.Event | None = None) -> None:
-        self.stop = stop or threading.Event()
+    def __init__(self) -> None:
+        self.stop = threading.Event()
 
     def with_retries(self, ask: Callable[[], _T]) -> _T:
         """Result of `ask`. Raises its last error."""

@@ -20,7 +20,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 
-from core.errors import BadModel, UsageError
+from core.errors import BadModel, ContextExceeded, UsageError
 from core.settings import MIB
 from core.text import clean_text
 
@@ -52,7 +52,8 @@ def render(template: str, variables: dict[str, Any]) -> str:
         signal.setitimer(signal.ITIMER_PROF, 0)
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MAX_TEXT_BYTES:
-        raise BadModel(f"The chat template writes more than {MAX_TEXT_BYTES // MIB} MiB.", _FIX)
+        what = f"The prompt is too long: {len(encoded):,} bytes of text, {MAX_TEXT_BYTES:,} are allowed."
+        raise ContextExceeded(what, "Shorten it, or start a new chat.")
     return encoded.decode()
 
 

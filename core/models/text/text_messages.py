@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import signal
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -23,31 +23,44 @@ class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all messages."""
 
 
-class ReadTokenizer(TextMessage, frozen=True, kw_only=True):
+class AskedText(TextMessage, frozen=True, kw_only=True):
+    """Base of all requests."""
+
+    cpu_s: ClassVar[int] = 10  # processor time that the process allows itself
+    wall_s: ClassVar[float] = 60.0  # time that the node allows it; generous since a Mac may compute and swap
+
+
+class ReadTokenizer(AskedText, frozen=True, kw_only=True):
     """First request: read the tokenizer of the model in `directory`. Response: `TokenizerRead`."""
 
+    cpu_s: ClassVar[int] = 60
+    wall_s: ClassVar[float] = 120.0
     directory: str
 
 
-class Encode(TextMessage, frozen=True, kw_only=True):
+class Encode(AskedText, frozen=True, kw_only=True):
     """Encode the prompt of a conversation, as `Tokens.encode`. Response: `Encoded`."""
 
+    cpu_s: ClassVar[int] = 20  # the longest honest prompt takes about two seconds
+    wall_s: ClassVar[float] = 90.0
     messages: tuple[Message, ...]
     raw: bool
     tools: tuple[Tool, ...] = ()
     template_options: TemplateOptions = {}
 
 
-class Constrain(TextMessage, frozen=True, kw_only=True):
+class Constrain(AskedText, frozen=True, kw_only=True):
     """Make the constraint of an answer after `prompt_end`, as `Tokens.constrain`. Response: `Constrained`."""
 
+    cpu_s: ClassVar[int] = 20
+    wall_s: ClassVar[float] = 90.0
     constraint: Constraint | None
     calls: CallRules
     prompt_end: list[int]
     raw: bool
 
 
-class Decode(TextMessage, frozen=True, kw_only=True):
+class Decode(AskedText, frozen=True, kw_only=True):
     """Decode the next tokens of `stream`, which the first of them begins, and each of `named` alone. Response:
     `Decoded`.
     """
@@ -58,13 +71,13 @@ class Decode(TextMessage, frozen=True, kw_only=True):
     named: list[int] = []
 
 
-class EndStream(TextMessage, frozen=True, kw_only=True):
+class EndStream(AskedText, frozen=True, kw_only=True):
     """End `stream`. Response: `Decoded`."""
 
     stream: str
 
 
-class BeginReading(TextMessage, frozen=True, kw_only=True):
+class BeginReading(AskedText, frozen=True, kw_only=True):
     """Begin reading the answer `stream` in parts, after a prompt that ends with `prompt_end`. Response: `Parts`."""
 
     stream: str
@@ -72,14 +85,14 @@ class BeginReading(TextMessage, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
 
 
-class ReadText(TextMessage, frozen=True, kw_only=True):
+class ReadText(AskedText, frozen=True, kw_only=True):
     """Read more text of the answer `stream`. Response: `Parts`."""
 
     stream: str
     text: str
 
 
-class EndReading(TextMessage, frozen=True, kw_only=True):
+class EndReading(AskedText, frozen=True, kw_only=True):
     """End reading; `is_whole`: the model ended the answer itself. Response: `Parts`."""
 
     stream: str

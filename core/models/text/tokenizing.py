@@ -11,7 +11,6 @@ import gc
 import os
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from core.errors import BadModel, MaclusterError
 from core.models.files.sandbox import allow, end_with_parent
@@ -39,18 +38,6 @@ from core.models.text.text_messages import (
 from core.models.text.tokenizer import Tokens
 from core.pipe_messages import read_messages, write_message
 
-# processor time; the longest honest prompt takes about two seconds
-CPU_SECONDS: Final = {
-    ReadTokenizer: 60,
-    Encode: 20,
-    Constrain: 20,
-    Decode: 5,
-    EndStream: 5,
-    BeginReading: 10,
-    ReadText: 10,
-    EndReading: 10,
-}
-
 
 class Tokenizing:
     """Answers requests about one tokenizer, each within its limit of processor time."""
@@ -62,7 +49,7 @@ class Tokenizing:
 
     def answer(self, request: TextRequest) -> TextAnswer:
         """Response to a request; an error of the tokenizer becomes `Refused`."""
-        allow(CPU_SECONDS[type(request)])
+        allow(request.cpu_s)
         try:
             return self._answer(request)
         except MaclusterError as error:

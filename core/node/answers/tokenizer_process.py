@@ -19,17 +19,11 @@ from core.models.files.child_start import ChildStart
 from core.models.files.sandbox import rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
-    BeginReading,
-    Constrain,
     Constrained,
-    Decode,
     Decoded,
     Encode,
     Encoded,
-    EndReading,
-    EndStream,
     Parts,
-    ReadText,
     ReadTokenizer,
     Refused,
     TextAnswer,
@@ -43,17 +37,6 @@ from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
-# wall time, generous since a Mac may compute and swap; the process limits its own processor time
-MAX_SECONDS: Final = {
-    ReadTokenizer: 120.0,
-    Encode: 90.0,
-    Constrain: 90.0,
-    Decode: 60.0,
-    EndStream: 60.0,
-    BeginReading: 60.0,
-    ReadText: 60.0,
-    EndReading: 60.0,
-}
 LOOK_S: Final = 0.02
 FIX: Final = "Fetch the model from a source you trust."
 
@@ -193,7 +176,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             self._had_bytes, self._had_at = has, self._begun_at
         most = min(MAX_RSS_BYTES, self._had_bytes + MAX_CHAT_BYTES) if is_chat else MAX_RSS_BYTES
         subject = f"The {'chat template or the ' if is_chat else ''}tokenizer of {self._name}"
-        if monotonic() - self._begun_at > MAX_SECONDS[type(request)]:
+        if monotonic() - self._begun_at > request.wall_s:
             self._kill(f"{subject} takes too long.")
         elif has > most:
             self._kill(f"{subject} takes more than {most // MIB} MiB of memory.")

@@ -24,7 +24,6 @@ from core.node.disks.byte_links import (
     MAX_HASHES,
     MAX_RUN,
     NOT_HERE,
-    FileList,
     ReceivedBlock,
     RunRequest,
     blocks_in,
@@ -45,13 +44,6 @@ LOOK_S: Final = 0.5
 Warn = Callable[[str, str], None]
 
 
-class CopySource(NamedTuple):
-    """A Mac with the files of a model."""
-
-    link: BlockLink
-    listed: FileList
-
-
 class WantedCopy(NamedTuple):
     """Parts of a model to copy to a folder of this Mac."""
 
@@ -59,7 +51,7 @@ class WantedCopy(NamedTuple):
     files: Mapping[str, FileFacts]
     folder: Path
     wanted: Sequence[Part]
-    sources: Mapping[str, CopySource]  # by device id
+    sources: Mapping[str, BlockLink]  # links to Macs with the same files, by device id
     progress: TransferProgress
     warn: Warn
 
@@ -101,9 +93,9 @@ class BlockFetch:
 
     async def _offered(self, source: str, missing: Sequence[FileBlock]) -> Sequence[FileBlock]:
         """Blocks of `missing` that a Mac has; a Mac with only a part lists them."""
-        if self._sources[source].listed.is_whole:
-            return missing
         try:
+            if (await self._sources[source].files()).is_whole:
+                return missing
             return [block for block in missing if await self._hash_at(source, block) != NOT_HERE]
         except MaclusterError as error:
             self._failed = error
@@ -112,7 +104,7 @@ class BlockFetch:
     async def _fetch(self, source: str, number: int) -> None:
         """Fetch over one link, the open one or another, until that Mac has no more wanted blocks, or is gone."""
         with ExitStack() as stack:
-            link = self._sources[source].link
+            link = self._sources[source]
             if number:
                 try:
                     link = await self._requests.link(source, self._fingerprint)
@@ -190,7 +182,7 @@ class BlockFetch:
         key = source, block.file, first
         async with self._asking[source]:
             if key not in self._pages:
-                self._pages[key] = await self._sources[source].link.hashes(block.file, first)
+                self._pages[key] = await self._sources[source].hashes(block.file, first)
         return hash_at(self._pages[key], block.number - first).ljust(HASH_BYTES, b"\0")
 
     async def _rest(self, nbytes: int) -> None:

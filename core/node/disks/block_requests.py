@@ -98,6 +98,7 @@ class BlockLink:
 
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
         self._sender, self._receiver = link.sender(), link.receiver()
+        self._files: FileList | None = None
         self._asks: SimpleQueue[_Asked | None] = SimpleQueue()
         self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
         self._ended: MaclusterError | None = None
@@ -116,7 +117,9 @@ class BlockLink:
         return await asyncio.wrap_future(asked.answer)
 
     async def files(self) -> FileList:
-        return read_list(await self.ask(ListRequest()))
+        """The model's files there, asked for once. Raises LinkError."""
+        self._files = self._files or read_list(await self.ask(ListRequest()))
+        return self._files
 
     async def hashes(self, name: str, first: int, *, compared: bool = False) -> bytes:
         """32 bytes per block, as a HashesRequest asks for. Raises LinkError."""

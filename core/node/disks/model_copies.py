@@ -15,11 +15,12 @@ from typing import Final, Literal
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
+from core.models.files.catalog import ModelEntry
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
-from core.node.disks.block_fetch import BlockFetch, CopySource, WantedCopy, Warn
-from core.node.disks.block_requests import BlockRequests
+from core.node.disks.block_fetch import BlockFetch, WantedCopy, Warn
+from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.copy_checks import (
@@ -85,25 +86,26 @@ class ModelCopies:
             folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
             await asyncio.to_thread(check_room, folder, files, wanted)
             await self._fetch(WantedCopy(model, files, folder, wanted, alike, progress, warn))
-        await asyncio.to_thread(check_arrived, folder, model)
+        await asyncio.to_thread(self._put_in_place, folder, model, entries)
+
+    def _put_in_place(self, folder: Path, model: HeldModel, entries: Sequence[ModelEntry]) -> None:
+        check_arrived(folder, model)
         if model.hub:
-            await asyncio.to_thread(write_origin, folder, model.hub)
+            write_origin(folder, model.hub)
         if folder.parent.name == PARTIAL:
-            finished = await asyncio.to_thread(finished_folder, self._folder, model.name, model.fingerprint, entries)
-            await asyncio.to_thread(folder.rename, finished)
+            folder.rename(finished_folder(self._folder, model.name, model.fingerprint, entries))
 
     async def _files_and_sources(
         self, sources: Sequence[str], model: HeldModel, here: CopiesHere, stack: ExitStack
-    ) -> tuple[Mapping[str, FileFacts], Mapping[str, CopySource]]:
+    ) -> tuple[Mapping[str, FileFacts], Mapping[str, BlockLink]]:
         """The model's files as listed by the first source, and all sources with the same list; for a hub model without
         a source, the files of the partial copy here. `stack` closes the links.
         """
         opened = await together(self._opened(source, model, stack) for source in sources)
         replies = dict(zip(sources, opened, strict=True))
-        found = {source: reply for source, reply in replies.items() if isinstance(reply, CopySource)}
-        if found:
-            files = next(iter(found.values())).listed.files
-            return files, {source: reply for source, reply in found.items() if reply.listed.files == files}
+        if found := {source: link for source, link in replies.items() if isinstance(link, BlockLink)}:
+            lists = [(await link.files()).files for link in found.values()]
+            return lists[0], {mac: found[mac] for mac, files in zip(found, lists, strict=True) if files == lists[0]}
         if model.hub and (there := next(filter(None, here.values()), None)):
             return there.files, {}
         for error in replies.values():
@@ -111,15 +113,14 @@ class ModelCopies:
                 raise error
         raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
 
-    async def _opened(self, source: str, model: HeldModel, stack: ExitStack) -> CopySource | MaclusterError:
+    async def _opened(self, source: str, model: HeldModel, stack: ExitStack) -> BlockLink | MaclusterError:
         try:
             link = await self.requests.link(source, model.fingerprint)
             stack.callback(link.close)
-            listed = await link.files()
-            check_names(listed.files)
+            check_names((await link.files()).files)
         except MaclusterError as error:
             return error
-        return CopySource(link, listed)
+        return link
 
     async def _fetch(self, copy: WantedCopy) -> None:
         """Try one origin after another until all data is there."""

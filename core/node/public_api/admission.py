@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import Final
 
@@ -16,6 +17,7 @@ from core.trust.api_keys import ApiKeys
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN: Final = frozenset({"/", "/health"})
 MAX_PER_KEY: Final = 64  # requests in progress
+_BEARER: Final = re.compile("^bearer +", re.IGNORECASE)
 
 
 class ClientAdmission:
@@ -39,7 +41,7 @@ class ClientAdmission:
             return web.Response(status=204)
         if request.path in OPEN:
             return await handler(request)
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        given = _BEARER.sub("", request.headers.get("Authorization", "")) or request.headers.get("x-api-key", "")
         owner = self._keys.owner(given) if given else None
         if owner is None and not self._options.no_key:
             return refused(401, "The API key is missing or wrong. `macluster serve --new-key NAME` makes one.")

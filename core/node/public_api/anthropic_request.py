@@ -39,6 +39,8 @@ class ContentBlock(msgspec.Struct, frozen=True):
     input: msgspec.Raw = msgspec.Raw(b"{}")
     tool_use_id: str = ""
     content: str | tuple[ContentBlock, ...] | None = None
+    title: str | None = None  # of a document or a search result
+    source: Any = None
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
@@ -204,7 +206,15 @@ def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
 
 
 def _text(block: ContentBlock, *, is_new: bool = False) -> str:
-    return block.text if block.type == "text" else left_out(block.type, "messages", is_new=is_new)
+    match block:
+        case ContentBlock(type="text", text=text):
+            return text
+        case ContentBlock(type="search_result", title=title, content=content):
+            return f"{title}\n{_result(content)}"
+        case ContentBlock(type="document", title=title, source={"type": "text", "data": str(text)}):
+            return f"{title}\n{text}" if title else text
+        case _:
+            return left_out(block.type, "messages", is_new=is_new)
 
 
 def _chosen(choice: ToolChoice) -> object:

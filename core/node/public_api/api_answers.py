@@ -204,7 +204,7 @@ class ApiAnswers:
 
     def _check_loaded(self, wanted: LedModel) -> None:
         if self._loading and not self._is_loaded(wanted):
-            raise UsageError(f"{wanted.name} is not loaded yet.", "Request an answer of it first.")
+            raise UsageError(f"The model {wanted.name} is not loaded yet.", "Request an answer of it first.")
 
     def _rows(self) -> int:
         try:

@@ -17,8 +17,13 @@ from core.errors import (
     UsageError,
     WorkerError,
 )
+from core.node.public_api.chat_request import ChatCompletion
+from core.node.public_api.completions_request import TextCompletion
+from core.node.public_api.responses_request import ResponseBody
 
 RETRY_S: Final = 1  # `Retry-After` of 429
+_FORMS: Final = (ChatCompletion, TextCompletion, ResponseBody)
+_FIELDS: Final = frozenset(name for form in _FORMS for name in form.__struct_fields__)
 
 
 class UnknownModel(UsageError):
@@ -51,7 +56,7 @@ def openai_error(error: MaclusterError) -> dict[str, Any]:
             code, message = "context_length_exceeded", _too_long(error)
         case Busy():
             kind = code = "rate_limit_exceeded"
-    return {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": code}}
+    return {"type": "error", "error": {"message": message, "type": kind, "param": _field(error), "code": code}}
 
 
 def anthropic_error(error: MaclusterError) -> dict[str, Any]:
@@ -73,7 +78,14 @@ def anthropic_error(error: MaclusterError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
+def _field(error: MaclusterError) -> str | None:
+    """The field that a refusal begins with."""
+    word, *_ = re.split(r"\W", error.what, maxsplit=1)
+    return word if word in _FIELDS else None
+
+
 def _too_long(error: ContextExceeded) -> str:
     """The words from which agents read by how much to shorten a prompt."""
     numbers = [number.replace(",", "") for number in re.findall(r"\d[\d,]*", error.what)]
-    return f"prompt is too long: {' tokens > '.join(numbers)} maximum. {error.fix}"
+    unit = "tokens" if "tokens" in error.what else "bytes"
+    return f"prompt is too long: {f' {unit} > '.join(numbers)} maximum. {error.fix}"

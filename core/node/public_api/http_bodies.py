@@ -33,6 +33,8 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     try:
         async with asyncio.timeout(BODY_S):
             raw = await request.read()
+    except web.RequestPayloadError as error:
+        raise UsageError("The body is not encoded as its headers say.") from error
     except TimeoutError as error:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()

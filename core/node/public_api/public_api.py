@@ -50,7 +50,7 @@ class PublicApi:
             client_max_size=MAX_BODY,
             middlewares=[_timed, _problems, self._listener.clients.note, self._admission.admit],
         )
-        app.on_response_prepare.append(_add_timing)
+        app.on_response_prepare.append(_add_headers)
         app.on_response_prepare.append(self._admission.add_headers)
         app.add_routes(self._routes())
         logger = defects_logger("public_api", "An API request", self._tasks)
@@ -94,7 +94,8 @@ async def _alive(request: web.Request) -> web.Response:
     return json_reply({"status": "ok"})
 
 
-async def _add_timing(request: web.Request, reply: web.StreamResponse) -> None:
+async def _add_headers(request: web.Request, reply: web.StreamResponse) -> None:
+    reply.headers["Server"] = "macluster"
     if laps := request[WATCH].laps:
         reply.headers["Server-Timing"] = timing_of(laps)
 

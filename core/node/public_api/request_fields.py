@@ -32,11 +32,11 @@ _Request = TypeVar("_Request")
 
 def request_body(raw: bytes, kind: type[_Request]) -> _Request:
     """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
-    fields = decoded(raw, dict[str, msgspec.Raw])
+    fields = decoded(raw, dict[str, msgspec.Raw], as_written=True)
     given = {name: value for name, value in fields.items() if bytes(memoryview(value)[:5]) != b"null"}
     if shapes := sorted(given.keys() & _OTHER_SHAPES):
         raise UsageError(f"{shapes[0]} is not supported.", "Send the schema in the field of this API.")
-    return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind)
+    return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind, as_written=True)
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ def request_of(
             str_keys=True,
         )
     except msgspec.ValidationError as error:
-        raise refusal(error) from error
+        raise refusal(error, as_written=True) from error
 
 
 def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict[str, Any]:
@@ -103,13 +103,22 @@ def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict
             return {"tools": known, "must_call": [tool.name for tool in known], "one_call": one_call}
         case "required":
             raise UsageError('tool_choice is "required", but tools is empty.', "Send tools, or leave tool_choice out.")
+        case {"type": "allowed_tools", "allowed_tools": {"mode": str(mode), "tools": [*allowed]}} | {
+            "type": "allowed_tools",
+            "mode": str(mode),
+            "tools": [*allowed],
+        }:
+            names = {name for tool in allowed for name in tool_rules(known, tool, one_call=True).get("must_call", ())}
+            return tool_rules((tool for tool in known if tool.name in names), mode, one_call=one_call)
+        case {"type": "auto" | "none" | "required" as word}:
+            return tool_rules(known, word, one_call=one_call)
         case {"name": str(name)} | {"function": {"name": str(name)}}:
             if name not in {tool.name for tool in known}:
                 raise UsageError(f"tool_choice names {name!r}, which is not in tools.")
             return {"tools": known, "must_call": [name], "one_call": True}
         case _:
             fix = 'Use "auto", "none", "required", or a function by its name.'
-            raise UsageError("This tool_choice is not supported.", fix)
+            raise UsageError("tool_choice has an unknown form.", fix)
 
 
 def shape_of(kind: str, schema: msgspec.Raw, field: str) -> Grammar | None:

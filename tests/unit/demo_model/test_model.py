@@ -17,6 +17,8 @@ from tests.demo_model.facts import HeldOut, all_facts, held_out
 from tests.support.models import read_entry
 from tui.cli.parser import DEMO_PROMPT
 
+pytestmark = pytest.mark.slow
+
 EIGHT_MB = 8_000_000
 NEWCOMERS = (
     HeldOut("pair", "How do I pair two Macs?"),

@@ -18,6 +18,8 @@ from core.errors import ProtocolError
 from tests.support.compositions import Handles
 from tests.support.search import SEARCH
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 8
 PLAIN = HandleShape((5,), 5)
 BATCH = HandleShape((5, 3), 5, True)

@@ -27,6 +27,8 @@ from tests.support.made import build, twin
 from tests.support.rings import Ring, check_as_mlx_lm, check_generation, check_speculation, private_ring
 from tests.support.search import SEARCH
 
+pytestmark = pytest.mark.slow
+
 # `make test` skips the families that tests/processes/test_ring_model.py runs over real workers
 OVER_WORKERS = {
     "llama": (1, 6),
@@ -50,7 +52,6 @@ class Noting(Ring):
         super().compose(ops)
 
 
-@pytest.mark.slow
 @pytest.mark.search
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
@@ -63,7 +64,6 @@ def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
     assert [stage.handles for stage in ring.stages] == [0] * len(ring.stages)
 
 
-@pytest.mark.slow
 def test_mlx_lm_streams_text_from_a_model_on_disk(tmp_path: Path) -> None:
     make_model(tmp_path, "llama")
     whole, tokenizer, *_ = mlx_lm.load(str(tmp_path))

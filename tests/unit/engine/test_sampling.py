@@ -35,6 +35,8 @@ from core.sampling_options import Sampling
 from tests.support.cluster import choosing
 from tests.support.search import SEARCH
 
+pytestmark = pytest.mark.slow
+
 VOCAB = 512
 PROMPT = [5, 300, 41, 41, 7, 222, 101, 9]
 COUNT = 24
@@ -150,7 +152,6 @@ def generated(sampling: Sampling, dtype: mx.Dtype = mx.float32, more: Sequence[A
     return [token for token, _ in answered], [logprobs for _, logprobs in answered]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pytest.param(mx.float32, id="float32"), pytest.param(mx.bfloat16, id="bfloat16")])
 @pytest.mark.parametrize("sampling", CASES)
 def test_a_row_gets_the_tokens_of_generate_step(sampling: Sampling, dtype: mx.Dtype) -> None:
@@ -188,7 +189,6 @@ def test_every_setting_counts() -> None:
     assert len(set(answers.values())) == len(answers)
 
 
-@pytest.mark.slow
 def test_rows_of_a_batch_do_not_show_through() -> None:
     """Each step takes other rows, in another order."""
     dice = random.Random(1)

@@ -24,6 +24,8 @@ from core.settings import KV_BITS, PREFILL_CHUNK
 from tests.support.atlas import RUNNING, config_of
 from tests.support.made import build
 
+pytestmark = pytest.mark.slow
+
 LENGTHS: Final = (64, 128)
 
 
@@ -54,7 +56,6 @@ def held(caches: list[Any]) -> int:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", RUNNING)
 def test_every_family_keeps_what_was_measured(variant: str) -> None:
     model: Any = build(variant)

@@ -27,6 +27,8 @@ from tests.support.made import build, twin
 from tests.support.rings import wire
 from tests.support.search import SEARCH
 
+pytestmark = pytest.mark.slow
+
 # saved after two chunks and three steps; beyond a window of 8, and beyond a dry run's length
 CHUNKS: Final = (9, 71)
 BEFORE: Final = 3
@@ -116,14 +118,12 @@ def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | Non
         np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", KINDS)
 def test_a_row_moves_to_another_split(variant: str) -> None:
     whole = build(variant)
     check_moved(whole, lambda: twin(variant, whole))
 
 
-@pytest.mark.slow
 @pytest.mark.search
 @pytest.mark.parametrize("variant", [variant for variant in RUNNING[:: max(1, 6 // SEARCH)] if variant not in KINDS])
 def test_a_row_of_other_families_moves_to_another_split(variant: str) -> None:
@@ -132,7 +132,6 @@ def test_a_row_of_other_families_moves_to_another_split(variant: str) -> None:
     check_moved(whole, lambda: twin(variant, whole))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("variant", ["qwen3", "qwen3_next"])
 def test_a_row_in_few_bits_moves_to_another_split(variant: str, bits: int) -> None:
@@ -170,7 +169,6 @@ def held(variant: str) -> tuple[Slice, Saved, int]:
     return row.stages[0], row.save(), row.tokens
 
 
-@pytest.mark.slow
 @settings(max_examples=200 * SEARCH)
 @given(st.sampled_from(KINDS), st.data())
 def test_changed_bytes_are_refused_or_are_a_cache_of_the_same_shape(variant: str, data: st.DataObject) -> None:

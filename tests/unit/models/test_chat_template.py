@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from core.errors import BadModel, UsageError
+from core.errors import BadModel, ContextExceeded, UsageError
 from core.models.text.chat_template import MAX_TEMPLATE_BYTES, render
 
 MESSAGES = [{"role": "user", "content": "  <b> ü\n"}, {"role": "assistant", "content": "yes"}]
@@ -66,7 +66,7 @@ def test_a_large_answer_within_the_limit_arrives_whole() -> None:
     assert render("{{ 'a' * 1000000 }}", variables()) == "a" * 1_000_000
     long = [{"role": "user", "content": "é" * 400_000}]
     assert render("{{ messages[0].content }}", variables(messages=long)) == long[0]["content"]
-    with pytest.raises(BadModel, match="more than 1 MiB"):
+    with pytest.raises(ContextExceeded, match="2,000,000 bytes"):
         render("{{ 'a' * 2000000 }}", variables())
 
 

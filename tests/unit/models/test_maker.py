@@ -15,12 +15,13 @@ from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import main, make_model
 from tests.support.models import read_entry
 
+pytestmark = pytest.mark.slow
+
 
 def content(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_answers_wander(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family)

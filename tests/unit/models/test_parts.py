@@ -27,6 +27,8 @@ from tests.support import atlas
 from tests.support.checkpoints import REWRITES, copy_part, hollow, read_weights, write_weights
 from tests.support.made import build
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 4
 STAGES = ((0, 1), (1, 3), (3, LAYERS))
 TOKENS = mx.array([[5, 17, 300, 41, 8, 99, 250, 6, 77, 123]])
@@ -61,7 +63,6 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return directory
 
 
-@pytest.mark.slow
 def test_the_parts_of_a_slice_are_found_without_data_and_are_enough(checkpoint: Path, tmp_path: Path) -> None:
     stages = []
     for start, stop in STAGES:

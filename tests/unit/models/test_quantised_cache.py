@@ -18,6 +18,8 @@ from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": KV_GROUP}
 CONFIGS = {
     "dense": {**config_of("qwen3"), **WIDE},
@@ -31,7 +33,6 @@ def build(config: dict[str, Any]) -> nn.Module:
     return random_model(config, 3, mx.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_stages_equal_the_whole(name: str, bits: int) -> None:

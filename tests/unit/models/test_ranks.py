@@ -15,6 +15,8 @@ from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 2
 COUNTED = Path("/proc/self/io")
 

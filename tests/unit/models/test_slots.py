@@ -22,6 +22,8 @@ from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 from tests.support.rings import Reference, Ring, check
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 6
 # 40 tokens exceed a sliding window of 8
 CHUNKS = (11, 16, 13)

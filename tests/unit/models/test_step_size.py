@@ -23,6 +23,8 @@ from core.settings import MIB
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
+pytestmark = pytest.mark.slow
+
 LAYERS, CHUNK = 3, 256
 BEFORE = 256
 LLAMA = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}

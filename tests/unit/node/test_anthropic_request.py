@@ -115,6 +115,17 @@ def test_an_image_in_a_tools_result_becomes_a_placeholder() -> None:
     assert asked.messages[-1] == Message(role="tool", content=placeholder, tool_call_id="a1")
 
 
+def test_texts_of_documents_and_search_results_are_read() -> None:
+    found = block("search_result", source="https://a.example", title="Hops", content=[block("text", text="A hop is")])
+    document = block("document", title="Rings", source={"type": "text", "media_type": "text/plain", "data": "A ring"})
+    bare = block("document", source={"type": "text", "media_type": "text/plain", "data": "So"})
+    asked = messages(messages=[{"role": "user", "content": [found, document, bare]}])
+    assert asked.messages[-1].content == "Hops\nA hop is\nRings\nA ring\nSo"
+    scan = block("document", source={"type": "base64", "media_type": "application/pdf", "data": ""})
+    with pytest.raises(UsageError, match="type 'document' is not supported"):
+        messages(messages=[{"role": "user", "content": [scan]}])
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -124,14 +135,14 @@ def test_an_image_in_a_tools_result_becomes_a_placeholder() -> None:
         ),
         ({"tool_choice": {"type": "any"}}, 'tool_choice is "required"'),
         ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice names 'look_up'"),
-        ({"tool_choice": {"type": "tool"}}, "This tool_choice is not supported"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice has an unknown form"),
         ({"output_config": {"format": {"type": "grammar"}}}, "output_config: type 'grammar' is not supported"),
         ({"mcp_servers": [{}]}, "mcp_servers is not supported"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "type 'image' is not supported"),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "the last message must not be"),  # type: ignore[misc]
         ({"messages": [{"role": "tool", "content": ""}]}, "role 'tool' is not supported"),
         ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f' must be a JSON object"),
-        ({"temperature": 9}, "Temperature must be at most 5"),
+        ({"temperature": 9}, "temperature must be at most 5"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:

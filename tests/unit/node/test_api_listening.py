@@ -64,6 +64,22 @@ async def test_without_a_key_only_where_the_person_says_so_and_only_on_this_mac(
 
 
 @pytest.mark.promise("T9")
+async def test_headers_are_read_in_any_case_and_name_no_library(tmp_path: Path, model: Path) -> None:
+    async with served_harness(tmp_path, model, ApiOptions(port=0)) as harness:
+        scheme, key = harness.asker.headers["Authorization"].split()
+        for spelt in (scheme.lower(), scheme.upper()):
+            reply = await harness.asker.get("/models", headers={"Authorization": f"{spelt} {key}"})
+            assert (reply.status_code, reply.headers["Server"]) == (200, "macluster")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_body_that_cannot_be_decoded_is_refused_in_json(tmp_path: Path, model: Path, coding: str) -> None:
+    async with served_harness(tmp_path, model, ApiOptions(port=0)) as harness:
+        headers = {"Content-Encoding": coding}
+        reply = await harness.asker.post("/chat/completions", content=b"no such coding", headers=headers)
+        assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
     async with served_harness(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as harness:
         assert harness.served.url.startswith("https://")

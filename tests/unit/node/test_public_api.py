@@ -12,6 +12,7 @@ from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
+from core.models.text.chat_template import MAX_TEXT_BYTES, render
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.api_errors import openai_error, status
@@ -91,8 +92,8 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
     ("fields", "said"),
     [
         ({"tools": [{"type": "web_search"}]}, "tools: type 'web_search' is not supported"),
-        ({"tools": [TOOL], "tool_choice": "always"}, "This tool_choice is not supported"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "This tool_choice is not supported"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice has an unknown form"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice has an unknown form"),
         ({"tools": [TOOL], "tool_choice": {"function": {"name": "f"}}}, "tool_choice names 'f'"),
         ({"tool_choice": "required"}, 'tool_choice is "required"'),
         ({"functions": [{}]}, "functions is not supported"),
@@ -101,13 +102,13 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
         ({"messages": [{"role": "function", "content": "3"}]}, "role 'function' is not supported"),
         ({"guided_json": {"type": "object"}}, "guided_json is not supported"),
         ({"format": "json"}, "format is not supported"),
-        ({"max_tokens": 0}, "Max tokens must be a whole number, at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be a whole number, at least 1"),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
             "schema of 'f' must be a JSON object",
         ),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "type 'image_url' is not supported"),
-        ({"temperature": 9}, "Temperature must be at most 5"),
+        ({"temperature": 9}, "temperature must be at most 5"),
         ({"logit_bias": {"x": 1}}, "token ids (whole numbers)"),
         ({"stop": ["x"] * 17}, "at most 16"),
     ],
@@ -188,6 +189,20 @@ def test_the_shape_of_an_answer_and_the_calls_that_it_must_have_go_along() -> No
     )
 
 
+def test_tools_that_are_allowed_are_the_only_ones() -> None:
+    other = {"type": "function", "function": {"name": "other"}}
+    both = [TOOL, other]
+    for allowed in (
+        {"allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "look_up"}}]}},
+        {"mode": "required", "tools": [{"type": "function", "name": "look_up"}]},
+    ):
+        asked = chat(tools=both, tool_choice={"type": "allowed_tools", **allowed})
+        assert (asked.tools, asked.must_call) == (chat(tools=[TOOL]).tools, ("look_up",))
+    assert chat(tools=both, tool_choice={"type": "required"}) == chat(tools=both, tool_choice="required")
+    with pytest.raises(UsageError, match="tool_choice"):
+        chat(tools=both, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [3]})
+
+
 def token(index: int, text: str) -> TokenEvent:
     return TokenEvent(request_id="r", index=index, token=index, text=text, logprob=-0.5)
 
@@ -257,3 +272,28 @@ def test_reasoning_is_told_in_both_fields_and_every_call_with_its_number() -> No
 )
 def test_an_error_says_whether_it_is_worth_asking_again(error: Any, number: int, code: str | None) -> None:
     assert (status(error), openai_error(error)["error"]["code"]) == (number, code)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": 9}, "temperature"),
+        ({"messages": []}, "messages"),
+        ({"n": "two"}, "n"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+    ],
+)
+def test_an_error_names_the_field_as_the_api_writes_it(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        chat(**fields)
+    assert openai_error(refused.value)["error"]["param"] == param
+
+
+def test_a_prompt_of_too_many_bytes_is_told_as_one_of_too_many_tokens() -> None:
+    with pytest.raises(ContextExceeded) as refused:
+        render("{{ text }}", {"text": "a" * (MAX_TEXT_BYTES + 1)})
+    told = openai_error(refused.value)["error"]
+    assert (told["code"], told["param"]) == ("context_length_exceeded", None)
+    assert told["message"].startswith(f"prompt is too long: {MAX_TEXT_BYTES + 1} bytes > {MAX_TEXT_BYTES} maximum.")

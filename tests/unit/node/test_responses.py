@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
@@ -129,6 +127,10 @@ def test_the_events_of_an_answer_come_to_its_items() -> None:
 
 
 def test_a_response_is_as_the_openai_package_publishes_it() -> None:
+    # the import takes a second, in each process that collects the tests
+    from openai.types.responses import Response, ResponseStreamEvent
+    from pydantic import TypeAdapter
+
     stored: list[dict[str, Any]] = []
     reply = ResponseReply(
         id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]), tools=TOOLS[:2]

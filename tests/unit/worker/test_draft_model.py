@@ -15,6 +15,8 @@ from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.worker.draft_model import CHUNK, LoadedDraft, load_draft
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY = 512
 
 

@@ -36,6 +36,8 @@ from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
 
+pytestmark = pytest.mark.slow
+
 RUN = b"r" * 16
 CUT = 3
 WIDE = b"\x01\x01\x02" + bytes(4) + b"\xff" * 4  # no bytes, and 2^32 - 1 columns

@@ -29,6 +29,8 @@ from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 24
 SAMPLINGS = {
     "greedy": Sampling(),

@@ -38,6 +38,8 @@ from tests.support.atlas import config_of
 from tests.support.grammars import BYTES
 from tests.support.made import build, twin
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [5 + (7 * n) % 60 for n in range(60)]
 REQUEST = "ab" * 16
 TOKENS = 40
@@ -141,7 +143,6 @@ def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[i
     return ring.tokens()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "until"),
     [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
@@ -156,7 +157,6 @@ def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> N
     assert ring.said(Prefilled)[0].done == restored.tokens
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
@@ -171,7 +171,6 @@ def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
         assert ring.requests[name].mirrored > len(PROMPT)
 
 
-@pytest.mark.slow
 def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
     lost = MirrorRing("qwen3_next")

@@ -22,6 +22,8 @@ from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
 
+pytestmark = pytest.mark.slow
+
 FOLLOWING: dict[Phase, str] = {
     "to_bytes": "core.link.seal.Opener.look",
     "aead_open": "core.link.seal.Opener.open",

@@ -46,6 +46,8 @@ from tests.support.linked import WAIT_S, Linked, plan_between
 from tests.support.made import build, twin
 from tests.support.rings import slices_of
 
+pytestmark = pytest.mark.slow
+
 CUTS = (3, 6)
 PATIENT_S = 1000.0
 PROMPT = (11, 12, 13, 14, 15)
@@ -175,7 +177,6 @@ def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) ->
 # ---- links break, and frames in flight are sent again
 
 
-@pytest.mark.slow
 @every_topology
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (2, 0), (6, 0), (1, 1), (3, 1), (3, 3), (6, 5)])
 def test_links_that_break_anywhere_cost_nothing(turns: Turns, first: int, second: int) -> None:

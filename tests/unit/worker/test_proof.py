@@ -35,6 +35,8 @@ from tests.support.made import build, twin
 from tests.support.plans import plan_of
 from tests.support.rings import private_ring
 
+pytestmark = pytest.mark.slow
+
 NAN, INF = float("nan"), float("inf")
 RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]
 
@@ -117,7 +119,6 @@ def test_a_ring_that_breaks_meanwhile_ends_the_whole_model() -> None:
     assert not any("reference_model" in line for line in our_children())
 
 
-@pytest.mark.slow
 def test_what_is_wrong_with_the_whole_model_is_told() -> None:
     with pytest.raises(ModelNotFound, match="/no/such/model"):
         run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, told=[3]), 0, 0, lambda: None)

@@ -39,6 +39,8 @@ from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 
+pytestmark = pytest.mark.slow
+
 built = cache(build)
 UID = uuid4().bytes
 PROMPT = (7, 11, 13)

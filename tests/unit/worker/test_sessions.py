@@ -31,6 +31,8 @@ from core.worker.telemetry import StageMeter
 from tests.support.grammars import BYTES
 from tests.support.made import build
 
+pytestmark = pytest.mark.slow
+
 SECRET = b"s" * 32
 PROMPT = [5, 6, 7, 8, 9, 10]
 VARIANT = "llama"

@@ -29,6 +29,8 @@ from tests.support.compositions import Handles
 from tests.support.made import build, twin
 from tests.support.rings import Reference, Ring, private_ring, wire
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = ("llama", "gemma3_text", "qwen3_next", "deepseek_v3", "bailing_moe_linear")
 CUTS = {"two": (3,), "three": (1, 6)}
 PLAYS = 40
@@ -60,7 +62,6 @@ class Alike(Handles):
         np.testing.assert_allclose(np.array(found), np.array(expected), rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_operation_is_mlx_lms(variant: str, cuts: str) -> None:
@@ -111,7 +112,6 @@ def test_rows_that_share_a_batch_get_what_each_gets_alone(variant: str) -> None:
         np.testing.assert_allclose(ring.step(batch, more), alone, rtol=0, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["llama", "deepseek_v3"])
 def test_a_copy_without_most_of_its_tokens_takes_no_memory_for_them(variant: str) -> None:
     whole = build(variant)
