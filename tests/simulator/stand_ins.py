@@ -15,6 +15,7 @@ from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.text.text_messages import Decoded
 from core.node.disks.holdings import Holdings
+from core.node.disks.messages import FalseFile
 from core.requests.answers import Message
 from core.settings import GB
 from core.trust.roster import Roster, RosterStore
@@ -57,6 +58,9 @@ class Models:
 
     async def ensure(self, directory: Path, fingerprint: str, first: str) -> None:
         """Accept the model without a comparison."""
+
+    async def drop(self, device_id: str, message: FalseFile) -> None:
+        """Delete nothing: no file comes from a hub."""
 
     async def find(self, model: str) -> ModelEntry:
         return entry(model)
