@@ -118,7 +118,7 @@ def _apart(turn: Turn) -> list[Turn]:
 
 
 def _alternating(turns: Sequence[Turn]) -> list[Turn]:
-    """With an empty user message between two texts of the assistant, since calls and results between them don't count."""
+    """With an empty user message between two texts of the assistant: calls and results between them don't count."""
     told: list[Turn] = []
     before = ""
     for turn in turns:
