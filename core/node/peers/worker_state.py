@@ -17,5 +17,5 @@ class WorkerState:
         self.memory_faults = 0  # number of times that this was not enough
         self.plan: Plan | None = None  # the plan it serves, whichever Mac leads it
         self.led: Plan | None = (
-            None  # the plan led by this Mac, from the start of its load until it fails or is unloaded
+            None  # led by this Mac, from the start of its load until it fails or is unloaded
         )
