@@ -21,7 +21,7 @@ nightly: $(STAMP) evaluated real  ## chaos, soak, held-out questions, real model
 	@$(BIN)/python -m tests.soak --hours 0.05
 
 real: $(STAMP)  ## a real model, tokenizers and chat templates, some 400 MB that package registries hold
-	@$(BIN)/python -m pytest tests/real -n 2 --dist loadfile
+	@$(BIN)/python -m pytest tests/real -m "not nightly" -n 2 --dist loadfile
 
 SEARCH ?= 10
 search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,6 @@ from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
 from tui.control.event_stream import follow
-from tui.control.garbage_collection import avoid_long_collections
 from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
@@ -43,8 +43,7 @@ from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
-from tui.screens import screen_table
-from tui.screens.base import STYLES, Follower
+from tui.screens.base import STYLES, Follower, is_open, make_screen
 from tui.screens.base_app import BaseApp
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
@@ -120,7 +119,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         return key_title(binding.key, arrows=not self.preferences.plain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "open" and screen_table.is_open(self.screen, str(parameters[0])))
+        return not (action == "open" and is_open(self.screen, str(parameters[0])))
 
     def why_not(self, run: str) -> str:
         return disabled_reasons.why_not(self.state, run, starts_node=self._node is not None)
@@ -162,7 +161,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         for complaint in config_complaints(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, self._tick)
-        self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
+        self.set_interval(0.1, lambda: self.dashboard.logs.show(self.state))
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
 
     def _tick(self) -> None:
@@ -170,7 +169,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.set_state(state.ticked(self.state, time.time()))
 
     def on_seen(self) -> None:
-        avoid_long_collections()
+        gc.enable()  # starting is faster without it
+        gc.freeze()  # a full collection of what exists would be a long pause
+        gc.set_threshold(3_000, 5, 200)  # 3,000 objects take 5 ms
         # an uncaught defect ends the app: the screen would freeze without a message
         begin: Any = partial(follow, self.client, self._events.handle, self._lose)
         self.run_worker(begin, group="events")
@@ -201,16 +202,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name. An open one stays, or is replaced if other `details` are given."""
-        if not screen_table.is_open(self.screen, name):
-            self.push_screen(screen_table.make(self, name, **details), lambda _: self.dashboard.come_back())
+        if not is_open(self.screen, name):
+            self.push_screen(make_screen(self, name, **details), lambda _: self.dashboard.come_back())
         elif details:
-            self.switch_screen(screen_table.make(self, name, **details))
-
-    def on_failed(self, message: messages.Failed) -> None:
-        self.show_problem(message.problem)
-
-    def on_noted(self, message: messages.Noted) -> None:
-        self.notify(message.text)
+            self.switch_screen(make_screen(self, name, **details))
 
     async def on_sent(self, message: messages.Sent) -> None:
         if option := option_of(message.text):
@@ -232,20 +227,8 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def on_copied(self, message: messages.Copied) -> None:
         self._copier.copy(message.text)
 
-    def on_model_chosen(self, message: messages.ModelChosen) -> None:
-        self.models.load(message.request)
-
-    def on_model_pointed(self, message: messages.ModelPointed) -> None:
-        self.models.examine(message.request, at_once=message.at_once)
-
     def on_recovery_chosen(self, message: messages.RecoveryChosen) -> None:
         self.in_background(self.client.choose, RecoveryOrder(choice=message.choice))
-
-    def on_taken_up(self, message: messages.TakenUp) -> None:
-        self.chat.show(message.said)
-
-    def on_models_wanted(self) -> None:
-        self.models.find()
 
     def on_mac_asked(self, message: messages.MacAsked) -> None:
         self.macs.act(message.device_id, message.action)

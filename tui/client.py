@@ -61,18 +61,15 @@ LOAD_S = 120.0
 _DATA = b"data: "
 
 
-def _get(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
+def _get(path: str, reply: type[_T], method: str = "GET") -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
     async def call(client: NodeClient) -> _T:
-        return await client._call("GET", path, None, reply)
+        return await client._call(method, path, None, reply)
 
     return call
 
 
 def _order(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
-    async def call(client: NodeClient) -> _T:
-        return await client._call("POST", path, None, reply)
-
-    return call
+    return _get(path, reply, "POST")
 
 
 def _post(
@@ -130,10 +127,6 @@ class NodeClient:
     # Start downloading a model; Transfer events follow. Continues what an earlier try left.
     download = _post("/v1/downloads", DownloadRequest, Done)
     copy = _post("/v1/copies", CopyRequest, Done)
-
-    async def stop_transfers(self) -> None:
-        """Stop downloads and copies; what has arrived stays on disk."""
-        await self.change_transfers(TransferOrder(what="stop"))
 
     async def change_transfers(self, order: TransferOrder) -> None:
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)

@@ -15,7 +15,7 @@ import msgspec
 
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
-from core.errors import error_from
+from core.errors import WorkerError, error_from
 from core.events import GroupKind, Plan, Prefill, Sight, Topology, WireType
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
@@ -172,24 +172,34 @@ class WorkerRing:
     ) -> list[RingAnswer]:
         """Wait for these answers; a broken ring is linked again. Raises a stage's error, WorkerDied, WorkerError."""
         deadline = perf_counter() + timeout_s
-        parts = {request_id: _RingParts() for request_id in request_ids}
+        said: dict[str, list[tuple[float, messages.Token]]] = {request_id: [] for request_id in request_ids}
+        ends: dict[str, messages.AnswerDone] = {}
         samples: tuple[messages.StageSample, ...] = ()
-        while any(part.done is None for part in parts.values()):
+        while ends.keys() != said.keys():
             at, report = self._next(deadline)
             match report:
                 case messages.LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
                     self.relink()
                 case messages.GroupBroken(problem=problem):
                     raise error_from(problem)
-                case messages.Token(request_id=request_id) if request_id in parts:
-                    parts[request_id].add(report, at)
+                case messages.Token(request_id=request_id) if request_id in said:
+                    said[request_id].append((at, report))
                     if on_token:
                         on_token(report)
                 case messages.Samples():
                     samples = tuple(report.stages)
-                case messages.AnswerDone(request_id=request_id) if request_id in parts:
-                    parts[request_id].done = report
-        return [parts[request_id].answer(samples) for request_id in request_ids]
+                case messages.AnswerDone(request_id=request_id) if request_id in said:
+                    ends[request_id] = report
+        return [
+            RingAnswer(
+                tokens=tuple(token.token for _, token in said[request_id]),
+                done=ends[request_id],
+                samples=samples,
+                times=tuple(at for at, _ in said[request_id]),
+                reports=tuple(token for _, token in said[request_id]),
+            )
+            for request_id in request_ids
+        ]
 
     def traces(self) -> list[list[messages.TraceSpan]]:
         """Spans that each stage computed since the last call. Raises WorkerDied or WorkerError."""
@@ -215,25 +225,6 @@ class WorkerRing:
         for worker in self.workers:
             worker.send(messages.Trace())
         return [worker.expect(messages.Traced, LINK_S).seen for worker in self.workers]
-
-
-class _RingParts:
-    """Collects one answer."""
-
-    def __init__(self) -> None:
-        self.tokens: list[messages.Token] = []
-        self.times: list[float] = []
-        self.done: messages.AnswerDone | None = None
-
-    def add(self, token: messages.Token, at: float) -> None:
-        self.tokens.append(token)
-        self.times.append(at)
-
-    def answer(self, samples: tuple[messages.StageSample, ...]) -> RingAnswer:
-        assert self.done
-        return RingAnswer(
-            tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens)
-        )
 
 
 def a_request(
@@ -319,3 +310,29 @@ def worker_ring(
         if prefill_worker:
             ring.link_prefill()
         yield ring
+
+
+class Timed(NamedTuple):
+    """An answer with its times, in seconds after the request."""
+
+    answer: RingAnswer
+    first_s: float  # to the first token
+    seconds: float  # to the last token
+
+
+def ask(ring: WorkerRing, prompt: Sequence[int], tokens: int, *, fresh: bool = True) -> Timed:
+    """Decode `tokens` greedy tokens. Raises what `ask_all` raises."""
+    started = perf_counter()
+    (answer,) = ask_all(ring, [a_request(prompt, max_tokens=tokens)], fresh=fresh)
+    return Timed(answer, answer.times[0] - started, answer.times[-1] - started)
+
+
+def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[RingAnswer]:
+    """Send requests at once and wait. Raises an answer's error, or WorkerError if a `fresh` prompt was cached."""
+    answers = ring.generate_all(requests)
+    for answer in answers:
+        if answer.done.problem:
+            raise error_from(answer.done.problem)
+        if fresh and answer.done.reused_tokens:
+            raise WorkerError(f"{answer.done.reused_tokens} tokens of the prompt were in memory already.")
+    return answers

@@ -1,8 +1,8 @@
-"""Imports mlx_lm and transformers without the parts that a process doesn't need, to save start-up time and memory.
+"""Imports mlx_lm, transformers and aiohttp without what a process doesn't need, to save start-up time and memory.
 
 mlx_lm imports transformers (tokenizers), huggingface_hub (downloads) and numpy (its own generation); a process that
 only computes layers needs none of them. A tokenizer needs a small part of transformers, whose import mostly loads a
-list of all its models, numpy and the hub client.
+list of all its models, numpy and the hub client. A node needs the server of aiohttp, but not its client.
 """
 
 from __future__ import annotations
@@ -81,8 +81,20 @@ def import_for_text_only() -> None:
     _import_without_commands()
 
 
+def import_for_serving_only() -> None:
+    """Import aiohttp without its client, whose import reads every certificate that this Mac trusts."""
+    from importlib import metadata
+
+    package = _without_init("aiohttp")
+    package.__version__ = metadata.version("aiohttp")  # type: ignore[attr-defined]
+
+
 def _import_without_commands() -> None:
-    spec = find_spec("mlx_lm")
+    _without_init("mlx_lm")  # which imports its commands
+
+
+def _without_init(name: str) -> ModuleType:
+    """The package without what its __init__ does; its submodules are found as usual."""
+    spec = find_spec(name)
     assert spec is not None
-    # the package without its __init__, which imports its commands; its submodules are found as usual
-    sys.modules.setdefault("mlx_lm", module_from_spec(spec))
+    return sys.modules.setdefault(name, module_from_spec(spec))

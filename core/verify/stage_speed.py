@@ -9,8 +9,7 @@ import mlx.core as mx
 
 from core.demo import DEMO_MODEL
 from core.local.mlx_lm_process import mlx_lm_process
-from core.local.timed_answers import ask
-from core.local.worker_ring import worker_ring
+from core.local.worker_ring import ask, worker_ring
 from core.verify.check import Outcome, failed, passed
 from core.verify.child import report
 

@@ -12,7 +12,6 @@ from typing import Final
 from core.errors import GroupFailed
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath, measure_paths
-from core.link.tunnel import Lost
 from core.mac.interfaces import advertised, interfaces
 from core.mac.rdma import RdmaSeen, device_at, devices_in, look, why_not
 from core.worker.bootstrap import MAX_HOSTS, Bootstrap, RankEntry, agree
@@ -24,7 +23,7 @@ from core.worker.ring import Ring
 REACH_S: Final = 1.0
 
 
-def open_rdma(ring: Ring, _: Lost) -> OpenGroup:
+def open_rdma(ring: Ring) -> OpenGroup:
     """The `open_group` of MLX's jaccl. Only the node notices that a rank is gone."""
     world = len(ring.plan.stages)
     told = _meet(ring, own_devices(ring.neighbours, look()))
@@ -35,7 +34,7 @@ def open_rdma(ring: Ring, _: Lost) -> OpenGroup:
         return OpenGroup(init_group("jaccl", variables, world))
 
 
-def open_nccl(ring: Ring, _: Lost) -> OpenGroup:
+def open_nccl(ring: Ring) -> OpenGroup:
     """The `open_group` of NCCL. Only the node notices that a rank is gone."""
     world = len(ring.plan.stages)
     told = _meet(ring)

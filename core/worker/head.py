@@ -46,7 +46,7 @@ class Head:
         drafter: Drafter | None = None,
     ) -> None:
         self._drafter = drafter
-        self._pipeline, self._report, self._grammars = pipeline, report, grammars
+        self.pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
         self._vocabulary = layers.vocab_size
         self._are_ranks = has_ranks(plan)
@@ -76,7 +76,7 @@ class Head:
     @property
     def is_busy(self) -> bool:
         others = self.sessions.is_busy or self.mirroring.is_busy or self.reading.is_busy
-        return others or not (self._scheduler.idle and self._pipeline.is_at_rest)
+        return others or not (self._scheduler.idle and self.pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
         """Queue a request, after its mirrored part is restored or another Mac has read it. One that can't run, or has
@@ -98,7 +98,7 @@ class Head:
         waited = self.reading.take_waited(request.request_id)
         try:
             check_tokens(request, self._vocabulary)
-            if request.scores_prompt and not self._pipeline.chooses:
+            if request.scores_prompt and not self.pipeline.chooses:
                 what = "Prompt logprobs aren't available in this topology: another Mac samples."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
@@ -108,12 +108,12 @@ class Head:
             if sampler.problem:
                 raise error_from(sampler.problem)
             words: list[Word] = []
-            if not self._pipeline.chooses:
+            if not self.pipeline.chooses:
                 check_admission(admit)
                 words.append(admit)
             # another Mac's sampler can't check draft tokens, unless it always takes the most probable token or the
             # grammar forces them
-            may_draft = self._pipeline.chooses or sampler.is_plain
+            may_draft = self.pipeline.chooses or sampler.is_plain
             self._scheduler.submit(request, may_draft=may_draft, grammar=grammar)
         except MaclusterError as error:
             self._report(untouched(request, "error", error.problem))
@@ -123,14 +123,14 @@ class Head:
             self._is_prompt_only = True
         self._rows[request.request_id] = AnswerRow(request, sampler, waited)
         if words:
-            self._pipeline.send_word(*words)
-        for word in () if self._pipeline.chooses else written_of(request):
-            self._pipeline.send_word(word)
+            self.pipeline.send_word(*words)
+        for word in () if self.pipeline.chooses else written_of(request):
+            self.pipeline.send_word(word)
 
     def cancel(self, request_id: str) -> None:
         if ended := self._scheduler.cancel(request_id):
             self._finish([ended])
-        elif request := self.mirroring.cancel(request_id):
+        elif request := self.mirroring.restoring.cancel(request_id):
             self.reading.stop(request_id)
             self._report(untouched(request, "cancelled"))
 
@@ -140,30 +140,30 @@ class Head:
 
     def turn(self, inbox: Inbox | None) -> None:
         self._turn(inbox)
-        if phases := self._pipeline.stage.meter.phases:
+        if phases := self.pipeline.stage.meter.phases:
             phases.end()
 
     def _turn(self, inbox: Inbox | None) -> None:
         is_reading = self.reading.turn()
-        if self._pipeline.begins_elsewhere and self._go_on():
+        if self.pipeline.begins_elsewhere and self._go_on():
             return  # else the others would wait while this stage computes what has come back
-        if answer := self._pipeline.take():
+        if answer := self.pipeline.take():
             self._handle_answer(answer)
-            if phases := self._pipeline.stage.meter.phases:
+            if phases := self.pipeline.stage.meter.phases:
                 phases.lap("readback")
-            if self._pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever get its turn
+            if self.pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever get its turn
                 self._go_on()
                 self._report_batch()
         elif self._go_on():
             pass
-        elif self._pipeline.needs_new_keys and self._pipeline.is_at_rest:
-            self._pipeline.renew()
+        elif self.pipeline.needs_new_keys and self.pipeline.is_at_rest:
+            self.pipeline.renew()
         elif self._has_news() or is_reading:
             pass
         else:
-            self._pipeline.stage.prepare(self._choice.foresee)
+            self.pipeline.stage.prepare(self._choice.foresee)
             beside = self.reading.other if self.reading.is_busy else None
-            self._pipeline.wait(inbox, self._telemetry.due, beside)
+            self.pipeline.wait(inbox, self._telemetry.due, beside)
 
     def flush(self) -> None:
         done, self._done = self._done, []
@@ -180,7 +180,7 @@ class Head:
         self._fail(self._scheduler.drop_all(), problem)
 
     def _go_on(self) -> bool:
-        if self._pipeline.needs_new_keys:
+        if self.pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
         if work is None and not self.sessions.is_due:
@@ -192,9 +192,9 @@ class Head:
         return True
 
     def _put(self, work: Work | None) -> None:
-        sealed_s = self._pipeline.sealed_s
+        sealed_s = self.pipeline.sealed_s
         self._put_work(work)
-        if isinstance(work, Chunk | Step) and (seal_s := self._pipeline.sealed_s - sealed_s) > 0:
+        if isinstance(work, Chunk | Step) and (seal_s := self.pipeline.sealed_s - sealed_s) > 0:
             self._note_departure(work, seal_s)
 
     def _note_departure(self, work: Chunk | Step, seal_s: float) -> None:
@@ -208,21 +208,21 @@ class Head:
         match work:
             case Compose():
                 self._choice.forget_foreseen()
-                self._pipeline.compose(work.ops, work)
+                self.pipeline.compose(work.ops, work)
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
                 every, tokens = self._scores_prompt(work), mx.array(work.tokens)
                 self._telemetry.leaves(work)
-                self._pipeline.forward(work.handle, tokens, quiet=not every, every=every, request=request, work=work)
+                self.pipeline.forward(work.handle, tokens, quiet=not every, every=every, request=request, work=work)
                 self._read_draft(work)
                 self._telemetry.watch(work)
             case Step():
                 if self._is_prompt_only:  # else a short answer had figures of its prompt only
                     self._is_prompt_only = False
-                    self._pipeline.ask_samples()
+                    self.pipeline.ask_samples()
                 fed = [[work.tokens[0], *work.drafts]] if work.drafts else [[token] for token in work.tokens]
                 self._put_step(work, mx.array(fed))
-                if self._pipeline.chooses:  # the other stages compute now
+                if self.pipeline.chooses:  # the other stages compute now
                     for row in filter(None, map(self._rows.get, work.requests)):
                         row.sampler.prepare()
 
@@ -232,9 +232,9 @@ class Head:
             self._drafter.read(row.request.prefix[: work.read[0]])
 
     def _put_step(self, step: Step, tokens: mx.array) -> None:
-        askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, step.requests))
+        askers = () if self.pipeline.chooses else tuple(map(bytes.fromhex, step.requests))
         every, ahead = bool(step.drafts), not step.tokens
-        self._pipeline.forward(step.handle, tokens, every=every, askers=askers, ahead=ahead, work=step)
+        self.pipeline.forward(step.handle, tokens, every=every, askers=askers, ahead=ahead, work=step)
 
     def _handle_answer(self, answer: StepAnswer) -> None:
         work = answer.work
@@ -293,7 +293,7 @@ class Head:
             return
         choice = self._choice.begin(step, answer.logits, alive)
         try:
-            if self._pipeline.goes_ahead and (ahead := self._scheduler.ahead(step)):
+            if self.pipeline.goes_ahead and (ahead := self._scheduler.ahead(step)):
                 self._put_step(ahead, choice.tokens)
         finally:  # even if the ring breaks: it has computed these tokens
             self._take(step, self._choice.read(step, choice, alive))
@@ -315,12 +315,12 @@ class Head:
         self._done += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
         self._dismiss([each.request_id for each in ended])
         is_last = self._done and not self._rows
-        if not (is_last and self._pipeline.ask_samples()):
+        if not (is_last and self.pipeline.ask_samples()):
             self.flush()
 
     def _dismiss(self, requests: Sequence[str]) -> None:
-        if requests and not self._pipeline.chooses:
-            self._pipeline.send_word(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
+        if requests and not self.pipeline.chooses:
+            self.pipeline.send_word(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
 
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
         for request_id in requests:
@@ -329,7 +329,7 @@ class Head:
 
     def _has_news(self) -> bool:
         if self._telemetry.take():
-            if not self._pipeline.awaits_samples:
+            if not self.pipeline.awaits_samples:
                 self.flush()
             return True
         self._report_batch()

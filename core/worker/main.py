@@ -77,36 +77,6 @@ class Joined(NamedTuple):
     wires: bool
 
 
-class HeadEngine(NamedTuple):
-    """The engine of the head and its pipeline."""
-
-    pipeline: Pipeline
-    head: Head
-
-    def obey(self, command: messages.Command) -> None:
-        """Handle a command that only a head gets; others are ignored."""
-        head = self.head
-        match command:
-            case Request():
-                head.submit(command)
-            case messages.Cancel():
-                head.cancel(command.request_id)
-            case messages.SaveSession():
-                head.sessions.save(command)
-            case messages.LoadSession():
-                head.sessions.load(command)
-            case messages.StopSession():
-                head.sessions.stop()
-            case messages.MirrorSpans():
-                head.mirroring.take(command)
-            case messages.StopMirror():
-                head.mirroring.stop(command.request_id)
-            case messages.UnlinkPrefill():
-                head.reading.unlink()
-            case _:
-                pass
-
-
 @dataclass(frozen=True, slots=True)
 class HeldStage:
     """The state since Load: the layers and their driver."""
@@ -115,11 +85,11 @@ class HeldStage:
     index: int
     stage: LoadedStage
     fingerprint: str  # of the model's files
-    driver: HeadEngine | Follower
+    driver: Head | Follower
 
     @property
-    def engine(self) -> HeadEngine | None:
-        return self.driver if isinstance(self.driver, HeadEngine) else None
+    def head(self) -> Head | None:
+        return self.driver if isinstance(self.driver, Head) else None
 
 
 class Worker:
@@ -137,8 +107,8 @@ class Worker:
         self._parting = Lock()
 
     @property
-    def _engine(self) -> HeadEngine | None:
-        return self._held.engine if self._held else None
+    def _head(self) -> Head | None:
+        return self._held.head if self._held else None
 
     def run(self) -> None:
         """Serve commands, requests and frames until the GPU fails; the inbox or a broken group ends the process."""
@@ -156,8 +126,8 @@ class Worker:
                 command = self._inbox.take()
                 if command is not None:
                     self._obey(command)
-                elif (engine := self._engine) and engine.pipeline.is_linked and engine.head.is_busy:
-                    engine.head.turn(self._inbox)
+                elif (head := self._head) and head.pipeline.is_linked and head.is_busy:
+                    head.turn(self._inbox)
                 else:
                     self._wait(IDLE_S)
             except LinkError as error:
@@ -176,8 +146,8 @@ class Worker:
         elif self._ring.wait((self._inbox.fileno(),), timeout_s):
             if held and isinstance(held.driver, Follower):
                 held.driver.serve(self._ring, self._ring.receive())
-            elif held and held.engine:
-                held.engine.pipeline.take()
+            elif held and held.head:
+                held.head.pipeline.take()
         if steps:
             steps.report(monotonic())
 
@@ -198,8 +168,8 @@ class Worker:
                 self._report(messages.Traced(spans=meter.take_spans(), seen=meter.seen) if meter else messages.Traced())
             case messages.TracePhases(is_on=is_on):
                 self._trace_phases(is_on)
-            case _ if self._engine:
-                self._engine.obey(command)
+            case _ if self._head:
+                _obey_on_head(self._head, command)
             case Request():
                 no_model = LinkLost("No model is loaded in this worker.").problem
                 self._report(untouched(command, "error", no_model))
@@ -272,15 +242,15 @@ class Worker:
         before, self._held = self._held, None
         if before is None:
             return {}
-        if before.engine:
-            before.engine.head.reading.unlink()
+        if before.head:
+            before.head.reading.unlink()
         weights = dict(before.stage.layers.weights) if before.fingerprint == wanted else {}
         before.stage.layers.weights.clear()
         del before
         gc.collect()  # caches and graphs are in reference cycles
         return weights
 
-    def _driver(self, command: messages.Load, stage: LoadedStage) -> HeadEngine | Follower:
+    def _driver(self, command: messages.Load, stage: LoadedStage) -> Head | Follower:
         plan, size = command.plan, stage.layers.vocab_size
         grammars = Grammars(partial(read_vocabulary, Path(command.directory), size), size)
         if command.index > 0:
@@ -290,7 +260,7 @@ class Worker:
         if command.drafter:
             model = load_draft(Path(command.drafter), size)
             drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
-        head = Head(
+        return Head(
             plan,
             pipeline,
             self._report,
@@ -299,7 +269,6 @@ class Worker:
             draft=command.draft,
             drafter=drafter,
         )
-        return HeadEngine(pipeline, head)
 
     def _connect(self, command: messages.Connect) -> None:
         if self._joined is None or self._held is None:
@@ -311,8 +280,8 @@ class Worker:
             self._ring = Ring(neighbours, held.stage.meter, command.key_limits)
             if held.stage.layers.rank:
                 self._join_group(held, self._ring)
-            if held.engine and (problem := held.engine.pipeline.link(self._ring)):
-                held.engine.head.fail_all(problem)
+            if held.head and (problem := held.head.pipeline.link(self._ring)):
+                held.head.fail_all(problem)
         except LinkError:
             raise
         except StageFailed as error:
@@ -324,7 +293,7 @@ class Worker:
 
     def _connect_prefill(self, command: messages.ConnectPrefill) -> None:
         held, gen = self._held, command.plan.plan_gen
-        if self._joined is None or held is None or held.engine is None:
+        if self._joined is None or held is None or held.head is None:
             return
         stage = LoadedStage(held.stage.layers, StageMeter(0))  # nothing runs in it, and its figures are separate
         other = Pipeline(stage, command.plan, READ_S)
@@ -334,7 +303,7 @@ class Worker:
         except MaclusterError as error:
             self._report(messages.PrefillBroken(plan_gen=gen, problem=error.problem))
             return
-        held.engine.head.reading.link(other, gen)
+        held.head.reading.link(other, gen)
         self._report(messages.PrefillLinked(plan_gen=gen))
 
     def _join_group(self, held: HeldStage, ring: Ring) -> None:
@@ -356,12 +325,11 @@ class Worker:
     def _prove(self, command: messages.Prove) -> None:
         """Prove that the ring computes; if it breaks, the proof runs again on the next ring."""
         held = self._held
-        if held is None or held.engine is None:
+        if held is None or held.head is None:
             return
-        plan, pipeline = held.plan, held.engine.pipeline
+        plan, head, pipeline = held.plan, held.head, held.head.pipeline
         if not pipeline.is_linked or command.plan_gen != plan.plan_gen:
             return
-        head = held.engine.head
 
         def goes_on(tokens: int, seconds: float) -> None:
             self._report(messages.Proving())
@@ -383,25 +351,48 @@ class Worker:
         if self._held is None:  # it never joined: without a place in a ring this process is useless
             raise error
         self._unlink(error.problem)
-        engine = self._held.engine
-        if engine:
-            engine.head.flush()
+        head = self._held.head
+        if head:
+            head.flush()
         if isinstance(error, GroupFailed) and self._group is None:
             self._report(messages.Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
         if isinstance(error, GroupFailed) or self._group:
             self._lose_group(error)
-        if engine and isinstance(error, NoAnswer):
-            engine.head.fail_all(error.problem)
-            engine.pipeline.begin_anew()
+        if head and isinstance(error, NoAnswer):
+            head.fail_all(error.problem)
+            head.pipeline.begin_anew()
         self._report(messages.LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
     def _unlink(self, problem: Problem) -> None:
         ring, self._ring = self._ring, None
-        if engine := self._engine:
-            engine.pipeline.unlink()
+        if head := self._head:
+            head.pipeline.unlink()
         if ring:
             ring.send_break(problem)
             ring.close()
+
+
+def _obey_on_head(head: Head, command: messages.Command) -> None:
+    """Handle a command that only a head gets; others are ignored."""
+    match command:
+        case Request():
+            head.submit(command)
+        case messages.Cancel():
+            head.cancel(command.request_id)
+        case messages.SaveSession():
+            head.sessions.save(command)
+        case messages.LoadSession():
+            head.sessions.load(command)
+        case messages.StopSession():
+            head.sessions.stop()
+        case messages.MirrorSpans():
+            head.mirroring.take(command)
+        case messages.StopMirror():
+            head.mirroring.stop(command.request_id)
+        case messages.UnlinkPrefill():
+            head.reading.unlink()
+        case _:
+            pass
 
 
 def _neighbours(command: messages.Connect, joined: Joined, held: HeldStage) -> Neighbours:

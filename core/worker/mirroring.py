@@ -112,9 +112,6 @@ class Mirroring:
     def stop(self, request_id: str) -> None:
         self._stopped.add(request_id)
 
-    def cancel(self, request_id: str) -> Request | None:
-        return self.restoring.cancel(request_id)
-
     def give_up(self) -> list[Request]:
         for state in (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out):
             state.clear()

@@ -19,8 +19,7 @@ from typing import Final
 import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
-from core.local.timed_answers import Timed, ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import Timed, WorkerRing, ask, worker_ring
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
 from tests.benches.slow_macs import slowed

@@ -24,8 +24,7 @@ from tokenizers import Tokenizer
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, speed, system
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_process
-from core.local.timed_answers import ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, ask, worker_ring
 from core.settings import MIB
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.mlx_server import mlx_server

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import Result, cores, reach, system
-from core.local.timed_answers import ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, ask, worker_ring
 from tests.benches.made_models import CIRCLE, ModelSize, make_striding
 from tests.benches.prompts import a_prompt
 

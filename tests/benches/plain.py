@@ -22,8 +22,7 @@ import msgspec
 from core.bench.results import Result, cores, end_in_order, reach, speed, system
 from core.local.mlx_lm_process import ANSWER_S, MlxLmAnswer, mlx_lm_answer
 from core.local.second_process import SecondProcess
-from core.local.timed_answers import ask
-from core.local.worker_ring import worker_ring
+from core.local.worker_ring import ask, worker_ring
 from core.models.metal import obey_device
 from core.worker.group_init import init_group
 from core.worker.group_variables import ring_variables

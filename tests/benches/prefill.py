@@ -27,8 +27,7 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.local.second_process import SecondProcess, second_process
-from core.local.timed_answers import ask_all
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
+from core.local.worker_ring import WorkerRing, a_request, ask_all, worker_ring
 from core.sampling_options import Sampling
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import a_prompt

@@ -24,8 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
-from core.local.timed_answers import Timed, ask
-from core.local.worker_ring import Settings, WorkerRing, worker_ring
+from core.local.worker_ring import Settings, Timed, WorkerRing, ask, worker_ring
 from tests.benches.made_models import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
 

@@ -26,8 +26,7 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.constraint import Constraint
-from core.local.timed_answers import ask_all
-from core.local.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import RingAnswer, WorkerRing, a_request, ask_all, worker_ring
 from core.models.text.tokenizer import Tokens
 from core.settings import MAX_DRAFT
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of

@@ -18,8 +18,7 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, medians, reach, speed, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
-from core.local.timed_answers import ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, ask, worker_ring
 from core.worker.messages import StageSample
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
 

@@ -25,8 +25,7 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
-from core.local.timed_answers import ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, ask, worker_ring
 from core.settings import MAX_DRAFT
 from tests.benches import drafts
 from tests.benches.made_models import (

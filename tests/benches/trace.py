@@ -22,8 +22,7 @@ import psutil
 
 from core.bench.results import Result, cores, end_in_order, reach, system
 from core.bench.scenarios.percentiles import segment
-from core.local.timed_answers import ask
-from core.local.worker_ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, ask, worker_ring
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
 
 AT_MOST: Final = 1.01

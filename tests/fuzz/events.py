@@ -24,9 +24,9 @@ from core.events import (
 from tests.fuzz.target import Target
 from tests.support.screen_events import PLAN
 from tui.client import stream_of
+from tui.screens.peer import peer_content
 from tui.state.state import UiState, fold
 from tui.widgets.hop_table import hops_content
-from tui.widgets.peer_text import peer_content
 
 _NOW = 1000.0
 _MOST = (1 << 53) - 1

@@ -17,8 +17,7 @@ import pytest
 from core.engine.ring_model import RingModel
 from core.events import Topology
 from core.local.local_ring import local_ring
-from core.local.timed_answers import ask
-from core.local.worker_ring import worker_ring
+from core.local.worker_ring import ask, worker_ring
 from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.metal import fault_of, working_set_bytes

@@ -125,7 +125,7 @@ async def downloaded(demo: Demo, hub: Hub, own: str, other: str) -> None:
     await changed(head, TransferOrder(what="resume"))
     going_on = transfers(head, mark)[-1]
     assert (going_on.limit_bytes_per_s, going_on.is_over) == (PIECE, False), "what is left would be there at once"
-    await head.client.stop_transfers()
+    await head.client.change_transfers(TransferOrder(what="stop"))
     assert (await ended(head, mark)).state == "stopped"
     assert head.now.transfers == ()
     mark = len(head.seen)

@@ -10,8 +10,7 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from core.errors import LinkError, ModelNotFound, WorkerDied, WorkerError
-from core.local.timed_answers import ask
-from core.local.worker_ring import a_request, worker_ring
+from core.local.worker_ring import a_request, ask, worker_ring
 from core.models.made.maker import make_model
 from core.worker.messages import Token
 from tests.benches.stage_timeline import activity, timeline

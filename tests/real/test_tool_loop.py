@@ -1,10 +1,12 @@
-"""A real model over two Macs calls a tool and answers with its result: the part of `make real` that gates changes."""
+"""A real model over two Macs calls a tool and answers with its result: the part of `make real` that `.ci/run` runs."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from core.answer_parts import Tool, ToolCall
 from core.events import RequestDone, TokenEvent
@@ -22,6 +24,8 @@ CITY = {
     "additionalProperties": False,
 }
 TOKENS = 10
+
+pytestmark = pytest.mark.real
 
 
 async def test_a_real_model_calls_a_tool_and_answers_with_its_result(model: Path) -> None:

@@ -44,7 +44,7 @@ class Engine(Head):
 
     def cancel(self, request_id: str) -> None:
         super().cancel(request_id)
-        if request := self.mirroring.cancel(request_id):
+        if request := self.mirroring.restoring.cancel(request_id):
             self._report(untouched(request, "cancelled"))
 
     def turn(self, now: float) -> Any:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from core.constraint import Constraint
 from core.errors import UsageError
 from core.requests.answers import ChatRequest, Message
 from core.sampling_options import option_fields
-from tui.cli import shape_options
 from tui.client import check
+from tui.state.answer_format import grammar_in, schema_in
 
 PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # the defaults
 
@@ -23,7 +25,11 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
-    shape_options.add_options(command)
+    shapes = command.add_argument_group("constrain the answer").add_mutually_exclusive_group()
+    shapes.add_argument("--schema", type=Path, metavar="FILE", help="JSON that follows the JSON schema in FILE")
+    shapes.add_argument("--regex", metavar="R", help="text that matches the regular expression R as a whole")
+    grammar = "text that follows the grammar in FILE (llguidance's Lark)"
+    shapes.add_argument("--grammar", type=Path, metavar="FILE", help=grammar)
     _add(command.add_argument_group("where the answer ends"), PLAIN)
     _add(command.add_argument_group("how each token is chosen"), PLAIN.sampling)
 
@@ -37,7 +43,7 @@ def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
         messages=(Message(role="user", content=prompt),),
         sampling=_asked(PLAIN.sampling, args),
         raw=args.ignore_chat_template,
-        constraint=shape_options.constraint_of(args),
+        constraint=_constraint_of(args),
     )
     check(request)
     return request
@@ -65,6 +71,15 @@ def _asked(plain: _Struct, args: argparse.Namespace) -> _Struct:
             value = getattr(args, name)
             changes[name] = kind(value) if isinstance(value, list) else value
     return replace(plain, **changes)
+
+
+def _constraint_of(args: argparse.Namespace) -> Constraint | None:
+    """The chosen constraint, or None; raises UsageError for a file that can't be read or holds no schema."""
+    if args.regex is not None:
+        return Constraint(kind="regex", source=args.regex)
+    if args.schema:
+        return schema_in(args.schema)
+    return grammar_in(args.grammar) if args.grammar else None
 
 
 def _number(text: str) -> float:

@@ -38,7 +38,7 @@ def add_appearance_options(command: argparse.ArgumentParser, *, default: object)
 
 async def open_tui(args: argparse.Namespace) -> int:
     """Open the terminal UI; start a node for its lifetime if none runs."""
-    gc.disable()  # until the first frame: `avoid_long_collections`
+    gc.disable()  # until the first frame: `MaclusterApp.on_seen`
     from tui.app import MaclusterApp
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -9,7 +9,7 @@ from core.events import Plan, PlanLoaded, PlanProposed, StageState, Transfer
 from core.requests.plans import LoadRequest, PreviewRequest
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts
-from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines, reader_of
+from tui.cli.plan import macs_without, path_of, plan_lines, plan_options, proof_lines, reader_of
 from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
 from tui.cli.watch import LOAD_S, Watch, watching
@@ -45,7 +45,7 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     asked = reader_of(watch, args)
     if loaded.model == args.model and not args.layers and asked in ("off", _reader(loaded)):
         return True
-    request = PreviewRequest(model=model_of(args), layers=args.layers, without=without, prefill=asked)
+    request = PreviewRequest(model=path_of(args.model), layers=args.layers, without=without, prefill=asked)
     meant = await watch.client.plan(request)
     split = meant.plan or meant.draft
     if split is None or split.fingerprint != loaded.fingerprint:
@@ -79,7 +79,7 @@ async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = F
     """Load the model and wait until it is ready; raises NodeError, LinkTimeout and the node's refusal."""
     without, reader = macs_without(watch, args), reader_of(watch, args)
     options = plan_options(args)
-    request = LoadRequest(model=model_of(args), verify=verify, without=without, prefill=reader, **options)
+    request = LoadRequest(model=path_of(args.model), verify=verify, without=without, prefill=reader, **options)
     check(request)
     return await loaded(watch, request)
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.models.files.layers_on_disk import layers_text
+from core.models.files.layers_on_disk import layers_text, size_text
 from core.plan.make_plan import missing_bytes
 from core.requests.plans import ModelChoice
 from core.text import clean_text
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, gigabytes, print_facts, table
+from tui.cli.output import Facts, print_facts, table
 from tui.cli.plan import preview_facts
 from tui.client import NodeClient
 from tui.state.format import day, plural, weights_text
@@ -37,9 +37,9 @@ def known_lines(models: Sequence[ModelChoice]) -> list[str]:
     budget = max((sum(s.budget_bytes for s in split.stages) for split in splits if split), default=0)
     head = ("known on the hub", "weights", "size", "context", "tokens/s", "fit")
     rows = [
-        (m.name, weights_text(m), gigabytes(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
+        (m.name, weights_text(m), size_text(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
     ]
-    best = f"Models that fit {gigabytes(budget)}, the memory of these Macs, largest first; then the others"
+    best = f"Models that fit {size_text(budget)}, the memory of these Macs, largest first; then the others"
     dated = f" (catalogue of {day(offer.listed_on)})" if (offer := models[0].offer) else ""
     return [f"{best}{dated}:", *table(head, rows, left=(0, 1, len(head) - 1))]
 
@@ -57,7 +57,7 @@ def model_lines(models: Sequence[ModelChoice]) -> list[str]:
 def _about(model: ModelChoice) -> tuple[str, ...]:
     if not model.layers:
         return ("–",) * 5
-    size = gigabytes(model.total_bytes)
+    size = size_text(model.total_bytes)
     return model.model_type, model.quantization, size, str(model.layers), str(model.context_max)
 
 
@@ -76,12 +76,12 @@ def fit_words(model: ModelChoice) -> str:
 def _fit_words(model: ModelChoice) -> str:
     plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
     if plan and model.preview.missing_on:
-        return f"{len(plan.stages)} Macs; copies {gigabytes(model.preview.missing_bytes)} first"
+        return f"{len(plan.stages)} Macs; copies {size_text(model.preview.missing_bytes)} first"
     if plan and model.offer:
         return plural(len(plan.stages), "Mac")
     if plan:
         return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
     worst = max(draft.stages, key=missing_bytes) if draft else None
     if worst and missing_bytes(worst) > 0:
-        return f"needs {gigabytes(missing_bytes(worst))} more on {worst.peer}"
+        return f"needs {size_text(missing_bytes(worst))} more on {worst.peer}"
     return clean_text(problem.what) if problem else "does not fit"

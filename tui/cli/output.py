@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from core.settings import GB
-
 Command = Callable[[argparse.Namespace], Awaitable[int | None]]  # returns the exit status; None is 0
 Facts = dict[str, Any]
 
@@ -48,8 +46,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[
         ).rstrip()
         for row in cells
     ]
-
-
-def gigabytes(count: int) -> str:
-    """ "1.2 GB", or MB below a tenth."""
-    return f"{count / GB:.1f} GB" if count >= GB / 10 else f"{count / 1e6:.1f} MB"

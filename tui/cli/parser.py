@@ -171,9 +171,7 @@ def _model(command: argparse.ArgumentParser, run: Command) -> None:
 
 def _verify(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare with the whole model on the head, if it fits there",
+        "--verify", action="store_true", help="compare with the whole model on the head, if it fits there"
     )
 
 

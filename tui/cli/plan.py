@@ -11,6 +11,7 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import Plan, PlanLoaded
+from core.models.files.layers_on_disk import size_text
 from core.plan.make_plan import missing_bytes, shortage
 from core.plan.notes import before_which, sees
 from core.plan.plan_inputs import PlanOptions
@@ -19,18 +20,17 @@ from core.requests.plans import Forecast, PlanPreview, PreviewRequest
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, fields_of, gigabytes, print_facts, table
+from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.watch import Watch, watching
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
-from tui.state.all_reduce_words import all_reduce_share, faster
-from tui.state.droppable_macs import survival
 from tui.state.format import duration, is_of_ranks, part_of
+from tui.state.plan_words import all_reduce_share, faster, survival
 
 
 async def plan(args: argparse.Namespace) -> int:
     """Plan a model over the paired Macs, or over imaginary ones (`--macs`)."""
-    request = PreviewRequest(model=model_of(args), parts=args.parts, **plan_options(args))
+    request = PreviewRequest(model=path_of(args.model), parts=args.parts, **plan_options(args))
     check(request)
     if args.macs and args.without:
         raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
@@ -76,10 +76,6 @@ def reader_of(watch: Watch, args: argparse.Namespace) -> str:
     return asked if asked in ("auto", "off") else pick(asked, [(peer.device_id, peer.name) for peer in watch.now.peers])
 
 
-def model_of(args: argparse.Namespace) -> str:
-    return path_of(args.model)
-
-
 def path_of(model: str) -> str:
     """Make a directory absolute, since the node runs elsewhere; names of the catalog may hold a slash."""
     name = os.path.expanduser(model)
@@ -93,11 +89,11 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
             s.peer + (" (head)" if s is plan.head else ""),
             part_of(plan, s),
             f"1/{len(plan.stages)}" if is_of_ranks(plan) else str(s.stop - s.start),
-            gigabytes(s.weight_bytes),
-            gigabytes(s.kv_bytes),
-            gigabytes(s.step_bytes),
-            gigabytes(s.budget_bytes),
-            gigabytes(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{gigabytes(missing_bytes(s))} short",
+            size_text(s.weight_bytes),
+            size_text(s.kv_bytes),
+            size_text(s.step_bytes),
+            size_text(s.budget_bytes),
+            size_text(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{size_text(missing_bytes(s))} short",
             *([f"{hop_bytes[plan.stages.index(s)]} B"] if hop_bytes else []),
         )
         for s in plan.owners
@@ -127,7 +123,7 @@ def preview_lines(preview: PlanPreview) -> list[str]:
             lines.append("Rows of several requests share a batch.")
     lines += forecast_lines(preview.forecast) if preview.forecast else []
     for stage, share in zip(split.stages if split else (), preview.parts, strict=False):
-        lines.append(f"{stage.peer} reads {gigabytes(sum(end - begin for _, begin, end in share))}:")
+        lines.append(f"{stage.peer} reads {size_text(sum(end - begin for _, begin, end in share))}:")
         lines += [clean_text(f"  {file}  bytes {begin}–{end - 1}") for file, begin, end in share]
     if preview.problem:
         lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))

@@ -10,10 +10,11 @@ from core.errors import MaclusterError, ModelError, TransferError
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog
 from core.models.files.hub_download_messages import FetchOrder
+from core.models.files.layers_on_disk import size_text
 from core.node.disks.hub_transfers import download
 from core.node.disks.transfer_progress import Report
 from core.settings import hub_cache
-from tui.cli.output import gigabytes, print_progress
+from tui.cli.output import print_progress
 
 REAL_MODEL: Final = "mlx-community/SmolLM2-135M-Instruct"
 REPORTS: Final = 10  # lines of progress during a download
@@ -41,6 +42,6 @@ def _progress_printer() -> Report:
         nonlocal printed
         if (reached := REPORTS * done // max(total, 1)) > printed:
             printed = reached
-            print_progress(f"{gigabytes(done)} of {gigabytes(total)}")
+            print_progress(f"{size_text(done)} of {size_text(total)}")
 
     return report

@@ -149,7 +149,8 @@ def _run(plan: ServicePlan) -> None:
         while (why := _tried(step)) and monotonic() < until:
             sleep(AGAIN_S)
         if why and not step.may_fail:
-            raise _failed(command_line(step), why)
+            what = f"`{command_line(step)}` failed ({why})."
+            raise NodeError(what, "Run it by hand for details, then try again.")
 
 
 def _tried(step: ServiceStep) -> str:
@@ -166,10 +167,6 @@ def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
     return (
         error.strerror or "it cannot be run" if isinstance(error, OSError) else f"no end within {error.timeout:.0f} s"
     )
-
-
-def _failed(command: str, why: str) -> NodeError:
-    return NodeError(f"`{command}` failed ({why}).", "Run it by hand for details, then try again.")
 
 
 def _is_mac() -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from core.requests.checks import SpeedRequest, SpeedResult
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, print_facts
+from tui.cli.output import print_facts
 from tui.client import NodeClient
 from tui.state.network_words import path_words
 
@@ -22,12 +22,8 @@ async def speedtest(args: argparse.Namespace) -> None:
         except asyncio.CancelledError:
             await client.stop_speed_test()
             raise
-    print_facts(args, speed_facts(found), speed_lines(found))
-
-
-def speed_facts(found: SpeedResult) -> Facts:
-    facts: Facts = msgspec.to_builtins(found)
-    return facts | {"bytes_per_s": found.bytes_per_s}
+    facts = msgspec.to_builtins(found) | {"bytes_per_s": found.bytes_per_s}
+    print_facts(args, facts, speed_lines(found))
 
 
 def speed_lines(found: SpeedResult) -> list[str]:

@@ -9,11 +9,12 @@ import msgspec
 
 from core.events import Batch, Peer, Plan, Snapshot, TrustChanged
 from core.mac.memory import footprint_bytes
+from core.models.files.layers_on_disk import size_text
 from core.requests.answers import UnfinishedAnswer
 from core.requests.disks import DiskUse
 from core.text import clean_text
 from tui.cli.launch import home_of
-from tui.cli.output import Facts, fields_of, gigabytes, print_facts, table
+from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.plan import plan_facts
 from tui.cli.watch import watching
 from tui.state.format import cable_mark
@@ -92,7 +93,7 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
             p.state,
             p.trust,
             clean_text(p.chip) or "–",
-            gigabytes(p.budget_bytes) if p.budget_bytes else "–",
+            size_text(p.budget_bytes) if p.budget_bytes else "–",
             p.address or "–",
         )
         for p in peers

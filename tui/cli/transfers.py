@@ -215,7 +215,7 @@ async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[object]], macs
             count = len(watch.seen)
             await watch.until(lambda w: len(w.seen) > count, 3600.0, "The transfer")  # noqa: B023
     except asyncio.CancelledError:
-        await watch.client.stop_transfers()
+        await watch.client.change_transfers(TransferOrder(what="stop"))
         raise
 
 

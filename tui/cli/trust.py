@@ -155,8 +155,8 @@ def trust_lines(view: TrustView) -> list[str]:
     lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
     lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest), None))
     if view.epoch:
-        since = f"received {age(view.roster_age_s)} ago"
-        lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {_role(view)}.")
+        since, role = f"received {age(view.roster_age_s)} ago", "an admin" if view.is_admin else "not an admin"
+        lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {role}.")
         lines.append("Recovery words: " + ("exist." if view.has_recovery else "none yet."))
     lines.append(f"Key: stored in {view.key_storage}.")
     return lines + (fork_lines(view) if view.fork else [])
@@ -194,10 +194,6 @@ def fork_lines(view: TrustView) -> list[str]:
         *lines,
         f"Find out who made each change, then choose the same on every Mac: `macluster trust resolve {how}.",
     ]
-
-
-def _role(view: TrustView) -> str:
-    return "an admin" if view.is_admin else "not an admin"
 
 
 def _side(typed: str, fork: tuple[str, ...]) -> str:

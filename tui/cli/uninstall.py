@@ -7,12 +7,13 @@ import shutil
 from pathlib import Path
 
 from core.errors import IdentityError, NodeError, UsageError
+from core.models.files.layers_on_disk import size_text
 from core.settings import Home, HomeFile, hub_cache
 from core.text import clean_text
 from tui.cli import service
 from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
-from tui.cli.output import gigabytes, print_facts, prints_facts
+from tui.cli.output import print_facts, prints_facts
 from tui.client import is_listening
 from tui.control.crash import TRACE
 from tui.control.preferences import config_file, memory_in
@@ -64,7 +65,7 @@ def made_in(home: Home) -> list[Path]:
 def warning(home: Home, made: list[Path]) -> str:
     models = sum(file.stat().st_size for file in home.models.rglob("*") if file.is_file() and not file.is_symlink())
     lost = "the key of this Mac (it must be paired again), its roster, its conversations"
-    kept = f", and {gigabytes(models)} of models" if models and home.models in made else ""
+    kept = f", and {size_text(models)} of models" if models and home.models in made else ""
     return f"This removes {home.root}: {lost}{kept}. It can't be undone."
 
 

@@ -9,16 +9,19 @@ from time import perf_counter
 
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.mac.service import ServiceState
 from core.settings import GB, Home
-from core.verify.check import Check, CheckResult, Report
+from core.verify.check import Check, CheckResult, Outcome, Report, failed, passed, skipped
 from core.verify.checks import checks_of
 from core.verify.running import run_checks
 from tui.cli.launch import home_of
 from tui.cli.output import to_json
 from tui.cli.paired_checks import paired_checks
-from tui.cli.service_check import SERVICE_CHECK
+from tui.cli.service import current
 from tui.cli.terminal_checks import terminal_checks
 from tui.state.format import finding_mark
+
+SERVICE_CHECK = Check("service", "the system's report of the service can be read", lambda _: service_outcome(current()))
 
 
 def all_checks(home: Home, host: str, mac: str) -> tuple[Check, ...]:
@@ -68,3 +71,16 @@ def summary(report: Report) -> str:
     passed, bad = sum(each.passed for each in report.checks), len(report.failed)
     counted = f"{passed} passed, {bad} failed, {len(report.checks) - passed - bad} skipped, in {report.seconds:.0f} s."
     return f"{counted} To report a problem, attach `macluster verify --json`: it contains no name and no address."
+
+
+def service_outcome(state: ServiceState) -> Outcome:
+    """Passed if the report says whether the service runs, its process, and its number of starts."""
+    if state.is_installed is None:
+        return skipped("the system does not report whether a service is installed")
+    if not state.is_installed:
+        return skipped("no service is installed (macluster service install)")
+    has_process = state.pid is not None or not state.is_running
+    is_understood = state.state != "unknown" and state.starts is not None and has_process
+    if not is_understood:
+        return failed("the report lacks the state, the process or the number of starts")
+    return passed(f"{'it runs' if state.is_running else 'it does not run'}; starts: {state.starts}")

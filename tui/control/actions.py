@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from textual.actions import parse
 from textual.app import App, SystemCommand
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
@@ -38,6 +38,18 @@ def bindings(actions: tuple[Action, ...]) -> list[Binding]:
         if action.keys
         for key in in_order(action.keys, sys.platform)
     ]
+
+
+class KeyOwner:
+    """A mixin: `ACTIONS` of a subclass become its bindings, in addition to those of its base classes."""
+
+    ACTIONS: ClassVar[tuple[Action, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if "ACTIONS" in cls.__dict__:
+            cls.BINDINGS = [*bindings(cls.ACTIONS)]
+        super().__init_subclass__(**options)
 
 
 def in_order(keys: str, system: str) -> list[str]:

@@ -12,13 +12,7 @@ import msgspec
 
 from core.errors import Problem, UsageError
 from core.requests.answers import UnfinishedAnswer
-from core.requests.conversations import (
-    Conversation,
-    ConversationId,
-    ConversationInfo,
-    ConversationTitle,
-    SearchText,
-)
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
 from tui.control import chat_dialogs
 from tui.control.app_interface import AppInterface
 from tui.control.event_stream import FAILURES, problem_of

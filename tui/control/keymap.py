@@ -180,14 +180,7 @@ MODEL_LIST = (
 MODELS = (
     Action("mc.edit-split", "e", "edit_split", "Split", "Edit the split before loading"),
     Action("mc.download", "d", "download", "Download", "Download a model, or copy it to a Mac", footer=True),
-    Action(
-        "mc.known",
-        "h",
-        "known",
-        "Hub",
-        "Show models on the hub, or on your disks",
-        footer=True,
-    ),
+    Action("mc.known", "h", "known", "Hub", "Show models on the hub, or on your disks", footer=True),
     Action("mc.context", "c", "context", "Context", "Choose the context length", footer=True),
     Action("mc.longer", "right", "longer(1)", "Longer", "Longer context"),
     Action("mc.shorter", "left", "longer(-1)", "Shorter", "Shorter context"),

@@ -14,6 +14,7 @@ from tui.control.app_interface import AppInterface
 from tui.control.messages import MacAction
 from tui.control.model_controller import ModelController
 from tui.state import state
+from tui.state.disabled_reasons import NO_NODE
 from tui.state.trust_actions import question, why_not
 
 _WINDOW = "Press p on the other Mac, then type the address that it shows (HOST:PORT):"
@@ -48,7 +49,7 @@ class MacController:
 
     def pair(self, device_id: str = "") -> None:
         if not self._app.state.attached:
-            self._app.notify("macluster's service isn't running on this Mac.")
+            self._app.notify(NO_NODE)
         else:
             self._app.open_screen("pairing", chosen=self._find(device_id))
 

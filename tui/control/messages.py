@@ -7,10 +7,7 @@ from typing import Literal
 
 from textual.message import Message
 
-from core.errors import Problem
 from core.events import RecoveryChoice
-from core.requests.answers import Message as ChatMessage
-from core.requests.plans import LoadRequest, PreviewRequest
 
 
 class Seen(Message):
@@ -47,50 +44,10 @@ class Sent(Message):
 
 
 @dataclass
-class Noted(Message):
-    """A key did nothing; `text` says why."""
-
-    text: str
-
-
-@dataclass
-class Failed(Message):
-    """A command of a screen failed."""
-
-    problem: Problem
-
-
-class ModelsWanted(Message):
-    """The list of models must be fetched again."""
-
-
-@dataclass
-class ModelChosen(Message):
-    """Load this; `request.model` is a name of the list."""
-
-    request: LoadRequest
-
-
-@dataclass
-class ModelPointed(Message):
-    """Plan this: the cursor rests on a model that wasn't examined yet, or (`at_once`) an option changed."""
-
-    request: PreviewRequest
-    at_once: bool = False
-
-
-@dataclass
 class RecoveryChosen(Message):
     """The person chose how to recover."""
 
     choice: RecoveryChoice
-
-
-@dataclass
-class TakenUp(Message):
-    """The messages of a session replace the conversation."""
-
-    said: tuple[ChatMessage, ...]
 
 
 MacAction = Literal["details", "pair", "trust", "skip", "add", "forget"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
-from tui.state.load_options import as_preview, default_options
+from tui.state.load_options import as_preview
 from tui.state.state import cleaned
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ModelCatalog:
         return self._names.get(shown, shown)
 
     def options(self, choice: ModelChoice) -> LoadRequest:
-        return self._requests.get(choice.name) or default_options(choice)
+        return self._requests.get(choice.name) or LoadRequest(model=choice.name)
 
     def set_options(self, request: LoadRequest) -> None:
         self._requests[request.model] = request
@@ -67,7 +67,7 @@ class ModelCatalog:
         chosen = self._requests.get(shown)
         if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
             return choice
-        request = as_preview(chosen or default_options(choice))
+        request = as_preview(chosen or LoadRequest(model=choice.name))
         request = msgspec.structs.replace(request, model=choice.name, without=skipped)
         planned = msgspec.structs.replace(choice, preview=await self._client.plan(request))
         self._answered(msgspec.structs.replace(request, model=shown))

@@ -30,8 +30,8 @@ class ModelController:
     def find(self) -> None:
         self._app.in_background(self._find, group="models", exclusive=True)
 
-    def examine(self, request: PreviewRequest, *, at_once: bool) -> None:
-        """Plan one model with what examining shows; unless `at_once`, when the cursor has rested."""
+    def examine(self, request: PreviewRequest, *, at_once: bool = False) -> None:
+        """Plan one model with what examining shows: `at_once`, or when the cursor has rested on it."""
         after_s = 0.0 if at_once else EXAMINE_AFTER_S
         self._app.in_background(self._examine, request, after_s, group="examine", exclusive=True)
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
-
-from textual.message import Message
+from collections.abc import Coroutine
 
 from core.requests.conversations import SavedSession, SessionName
+from tui.control.app_interface import AppInterface
+from tui.control.chat_controller import ChatController
 from tui.control.event_stream import FAILURES, problem_of
-from tui.control.messages import Failed, Noted, TakenUp
 from tui.state.format import is_of_ranks, plural
 from tui.state.state import UiState, cleaned
 
-if TYPE_CHECKING:
-    from tui.client import NodeClient
-
 
 class SessionWork:
-    """Saves and loads sessions; results go to `post`."""
+    """Saves and loads sessions."""
 
-    def __init__(self, client: NodeClient, post: Callable[[Message], object]) -> None:
-        self._client, self._post = client, post
+    def __init__(self, app: AppInterface, chat: ChatController) -> None:
+        self._app, self._client, self._chat = app, app.client, chat
         self.words, self.is_stopping, self._since = "", False, 0.0
 
     @property
@@ -69,26 +64,26 @@ class SessionWork:
 
     async def delete(self, name: str) -> None:
         await self._client.delete_session(SessionName(name=name))
-        self._post(Noted(f"{name} was deleted."))
+        self._app.notify(f"{name} was deleted.")
 
     async def _load(self, wanted: SessionName) -> None:
         kept = await self._client.load_session(wanted)
-        self._post(TakenUp(kept.messages))
-        self._post(Noted(f"{kept.name} resumed: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._chat.show(kept.messages)
+        self._app.notify(f"{kept.name} resumed: {plural(kept.tokens, 'token')} of {kept.model}.")
 
     async def _save(self, wanted: SessionName) -> None:
         kept = await self._client.save_session(wanted)
-        self._post(Noted(f"Saved {kept.name}: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._app.notify(f"Saved {kept.name}: {plural(kept.tokens, 'token')} of {kept.model}.")
 
     async def _run(self, words: str, work: Coroutine[object, object, None]) -> bool:
         self.words, self.is_stopping, self._since = words, False, time.monotonic()
         try:
             await work
         except FAILURES as error:
-            self._post(Failed(problem_of(error)))
+            self._app.show_problem(problem_of(error))
             return False
         except asyncio.CancelledError:
-            self._post(Noted(f"{words} continues in the background."))
+            self._app.notify(f"{words} continues in the background.")
             raise
         finally:
             self.words, self.is_stopping = "", False

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from core.errors import UsageError
-from core.events import ApiClient, BatchRow
-from core.requests.api import ApiKeyName, NewApiKey
+from core.events import ApiClient, BatchRow, Snapshot
+from core.requests.api import ApiKeyName
 from tui.control.keymap import API
 from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
-from tui.state.snippets import SNIPPETS, text_of
+from tui.state.disabled_reasons import NO_NODE
+from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint_short, fit, plural
+from tui.state.snippets import KEY, SNIPPETS, text_of
 from tui.state.state import cleaned
 from tui.widgets import key_list, row_list
-from tui.widgets.api_text import (
-    NO_KEYS,
-    NO_REQUESTS,
-    address_content,
-    paste_content,
-    paste_title,
-    requests_of,
-    title_content,
-)
 from tui.widgets.key_list import KeyList
 from tui.widgets.row_list import RowList
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 _CLIENTS = tuple(SNIPPETS)
 _KEY_ANSWERS = ("Keep showing it", "Copy key", "Done")
-_NO_NODE = "macluster's service isn't running on this Mac."
+NO_KEYS: Final = Content("No keys yet. n makes one.")
+NO_REQUESTS: Final = Content("No requests right now. Running requests appear here; x stops one.")
 
 
 class ApiScreen(NodeScreen):
     """The API: its address, keys, running requests, and what to paste into other programs."""
 
     TITLE = "Other programs"
-    CSS_PATH = "api.tcss"
     AUTO_FOCUS = "KeyList"
-    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = API
 
     HELP = """Let other programs use this cluster: the address, the keys, current requests, and what to paste.
@@ -52,7 +46,7 @@ class ApiScreen(NodeScreen):
         self._program = _CLIENTS[0]
         self._address = titled(TextView(id="address"), "Address")
         self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
-        self.keys, self.rows = KeyList(), RowList()
+        self.keys, self.rows = KeyList(id="api-keys"), RowList()
         self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # their names in the help
         self._keys_box = titled(Vertical(self._keys_head, self.keys, id="keys-box"), "Keys")
         self._rows_box = titled(Vertical(self._rows_head, self.rows, id="rows-box"), "Requests")
@@ -75,14 +69,14 @@ class ApiScreen(NodeScreen):
         keys_width = self.keys.scrollable_content_region.width
         self._keys_head.draw(key_list.head_content(keys_width) if now.clients else NO_KEYS)
         self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
-        self.keys.show(now.clients)
+        self.keys.show_items(now.clients)
         self.rows.show(rows, "")
         self._paste.border_title = Content(paste_title(self._program))
         self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))
 
     def why_not(self, run: str) -> str:
         if run in ("serve", "new_key", "end") and not self._state.attached:
-            return _NO_NODE
+            return NO_NODE
         if run != "end":
             return ""
         if self._is_about_rows:
@@ -144,10 +138,9 @@ class ApiScreen(NodeScreen):
         self.ask(title, effect, answers, lambda _: self.do(self._client.revoke_api_key(wanted)))
 
     async def _make(self, name: str) -> None:
-        if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
-            self._show_key(cleaned(made))
-
-    def _show_key(self, made: NewApiKey) -> None:
+        made = cleaned(await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))))
+        if made is None:
+            return
         body = Content.assemble(
             (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
         )
@@ -157,3 +150,60 @@ class ApiScreen(NodeScreen):
                 self.post_message(Copied(made.key))
 
         self.app.push_screen(ChoiceScreen(f"Key {made.name}", body, _KEY_ANSWERS, must=True), close)
+
+
+def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
+    return tuple(row for row in now.batch.rows if row.client)
+
+
+def title_content(now: Snapshot, width: int) -> Content:
+    asking = sum(client.asking for client in now.clients)
+    asked = plural(asking, "request") if asking else "no requests"
+    if waits := _waiting(now, asking):
+        asked += f", {waits} queued"
+    state, style = (f"● on · {asked}", GOOD) if now.api else ("○ off", DIM)
+    return title_line("Other programs", state, width, style=style)
+
+
+def _waiting(now: Snapshot, asking: int) -> int:
+    running = now.batch.running
+    if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
+        return 0
+    return max(0, asking - sum(bool(row.client) for row in running))
+
+
+def address_content(now: Snapshot, *, attached: bool) -> Content:
+    if not attached:
+        return Content.styled("✗ macluster's service doesn't answer; retrying every second.", BAD)
+    api = now.api
+    if api is None:
+        words = "Press o to let programs on this Mac use the model (other machines can't)."
+        return Content.assemble(("○ off  ", DIM), words, "\n", _answers(now))
+    lines = [Content.assemble(("● on   ", GOOD), api.url, "  ", _answers(now))]
+    if api.fingerprint:
+        lines.append(Content.assemble(("certificate SHA-256  ", DIM), fingerprint_short(api.fingerprint)))
+    if api.warning:
+        lines.append(Content.styled(f"▲ {api.warning}", WARN))
+    return Content("\n").join(lines)
+
+
+def paste_content(client: str, now: Snapshot, width: int) -> Content:
+    snippet = SNIPPETS[client]
+    lines = [Content.styled(snippet.where, DIM), Content(text_of(client, now)), Content("")]
+    note = f"{KEY} stands for a key. n makes one and shows it once."
+    return Content("\n").join([*lines, Content.styled(fit(note, max(width, 1)).rstrip(), DIM)])
+
+
+def paste_title(client: str) -> str:
+    names = list(SNIPPETS)
+    return f"‹ {SNIPPETS[client].title} › {names.index(client) + 1} of {len(names)}"
+
+
+def _answers(now: Snapshot) -> Content:
+    if now.plan is None and now.led_elsewhere:
+        return Content.styled(f"Serving {now.led_elsewhere} (loaded by another Mac).", DIM)
+    if now.plan is None:
+        return Content.styled("No model is loaded. Ctrl+O chooses one.", WARN)
+    if now.plan_status != "ready":
+        return Content.styled(f"{now.plan.model} isn't ready.", WARN)
+    return Content.styled(f"Serving {now.plan.model.rpartition('/')[2]}.", DIM)

@@ -1,10 +1,11 @@
-"""Base classes of screens: redrawing, and the size of the terminal."""
+"""Base classes of screens: redrawing, and the size of the terminal; screens by name for the action `open`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -12,14 +13,16 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tui.client import NodeClient
+from core.requests.plans import LoadRequest, PlanPreview
+from tui.control.actions import KeyOwner
+from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_stream import FAILURES, problem_of
-from tui.control.key_owner import KeyOwner
-from tui.control.messages import Failed
 from tui.control.model_catalog import ModelCatalog
-from tui.state.state import UiState
+from tui.control.model_controller import ModelController
+from tui.state.load_options import as_preview
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
@@ -34,12 +37,11 @@ _T = TypeVar("_T")
 _Box = TypeVar("_Box", bound=Widget)
 
 
-class Sources(Protocol):
-    """Parts of the app that screens use."""
+class Sources(AppInterface, Protocol):
+    """The app, with its parts that screens use."""
 
-    client: NodeClient
-    state: UiState
     catalog: ModelCatalog
+    models: ModelController
     chat: ChatController
     conversations: ConversationArchive
 
@@ -58,14 +60,6 @@ class Interruptible(Protocol):
 
     async def break_off(self) -> None:
         """Stop it before the app ends."""
-
-
-@runtime_checkable
-class ShowsModels(Protocol):
-    """A screen that shows the catalog of models."""
-
-    def show_choices(self) -> None:
-        """Draw what is new in it."""
 
 
 class SizedScreen(KeyOwner, Screen[None]):
@@ -91,11 +85,17 @@ class SizedScreen(KeyOwner, Screen[None]):
 
 
 class NodeScreen(SizedScreen):
-    """A screen above the dashboard: a title, its parts, and the keys."""
+    """A screen above the dashboard: a title, its parts, and the keys. Its style sheet has the name of its file."""
+
+    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        cls.CSS_PATH = f"{cls.__module__.rpartition('.')[2]}.tcss"
+        super().__init_subclass__(**options)
 
     def __init__(self, sources: Sources) -> None:
         super().__init__()
-        self._client, self._state = sources.client, sources.state
+        self._sources, self._client, self._state = sources, sources.client, sources.state
         self._title = TextView(id="title")
 
     def compose(self) -> ComposeResult:
@@ -113,6 +113,9 @@ class NodeScreen(SizedScreen):
 
     def laid_out(self) -> None:
         self.redraw()
+
+    def show_choices(self) -> None:
+        """Draw what is new in the catalog of models."""
 
     def redraw(self) -> None:
         """Draw, as soon as the widgets have sizes."""
@@ -151,12 +154,19 @@ class NodeScreen(SizedScreen):
     def do(self, work: Awaitable[object]) -> None:
         self.run_worker(self.answer_of(work), exit_on_error=False)
 
+    async def planned(self, request: LoadRequest) -> PlanPreview:
+        """Preview loading this; if the node can't, the preview has the problem."""
+        try:
+            return cleaned(await self._client.plan(of_used(self._state, as_preview(request))))
+        except FAILURES as error:
+            return PlanPreview(problem=cleaned(problem_of(error)))
+
     async def answer_of(self, work: Awaitable[_T]) -> _T | None:
         """The node's answer; None if it fails, which is reported."""
         try:
             return await work
         except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
+            self._sources.show_problem(problem_of(error))
             return None
 
 
@@ -165,3 +175,21 @@ def titled(box: _Box, title: str) -> _Box:
     box.add_class("pane")
     box.border_title = Content(title)
     return box
+
+
+def make_screen(app: Sources, name: str, **details: object) -> Screen[Any]:
+    """The screen of that name: `tui/screens/hop.py` has the class HopScreen. `details` are for that one alone.
+
+    It is imported now, since all imports would delay the first frame.
+    """
+    kind = getattr(import_module(f"tui.screens.{name}"), _class_of(name))
+    screen: Screen[Any] = kind(app, **details)
+    return screen
+
+
+def is_open(screen: Screen[Any], name: str) -> bool:
+    return type(screen).__name__ == _class_of(name)
+
+
+def _class_of(name: str) -> str:
+    return f"{name.title()}Screen"

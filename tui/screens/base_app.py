@@ -16,7 +16,7 @@ from core.errors import Problem
 from tui.control import crash
 from tui.control.app_interface import Args
 from tui.control.event_stream import FAILURES, problem_of
-from tui.screens.base import Interruptible, ShowsModels
+from tui.screens.base import Interruptible, NodeScreen
 from tui.state.state import cleaned
 
 
@@ -62,7 +62,7 @@ class BaseApp(App[None], inherit_bindings=False):
 
     def show_models(self) -> None:
         for screen in self.screen_stack:
-            if isinstance(screen, ShowsModels):
+            if isinstance(screen, NodeScreen):
                 screen.show_choices()
 
     def show_problem(self, problem: Problem) -> None:

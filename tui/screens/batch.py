@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 
-from core.events import BatchRow
+from core.events import BatchLane, BatchRow, Plan, Snapshot
 from tui.control.keymap import BATCH
-from tui.control.messages import Noted
 from tui.screens.base import NodeScreen, Sources, titled
-from tui.widgets.batch_text import empty_content, ring_content, title_content
+from tui.state.format import DIM, GOOD, WARN, between, fit, plural
+from tui.state.row_words import summary, why_they_wait
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView
+
+_TITLE = " Rows, lanes and queue"
+_LANE = 36
+_DRAWN = 8
 
 
 class BatchScreen(NodeScreen):
     """How full the batch is, its rows, and the lanes on their ring."""
 
     TITLE = "Rows, lanes and queue"
-    CSS_PATH = "batch.tcss"
     AUTO_FOCUS = "RowList"
     ACTIONS = BATCH
 
@@ -49,7 +53,7 @@ class BatchScreen(NodeScreen):
         """Stop the selected request; asks first if it is another program's."""
         row, answer = self.list.pointed, self._state.answer
         if row is None:
-            self.post_message(Noted("There is no request to stop."))
+            self.app.notify("There is no request to stop.")
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:
@@ -59,3 +63,61 @@ class BatchScreen(NodeScreen):
 
     def _stop(self, row: BatchRow) -> None:
         self.do(self._client.cancel(row.request_id))
+
+
+def title_content(now: Snapshot, width: int) -> Content:
+    """How full the batch is, in `width` cells; below 100 cells without the screen's name."""
+    if now.plan is None:
+        return Content.styled(fit(_TITLE, width), "bold")
+    full = f"{summary(now.batch, now.plan)} "
+    if width < 100:
+        return Content(fit(" " + full, width))
+    return Content(between(_TITLE, full, width)).stylize("bold", 0, len(_TITLE))
+
+
+def empty_content(now: Snapshot, *, attached: bool) -> Content:
+    if not attached:
+        return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
+    if now.plan is None:
+        return Content("No model is loaded. Ctrl+O chooses one.")
+    if now.plan_status != "ready":
+        return Content(f"{now.plan.model} isn't ready yet. The dashboard shows its progress (Esc).")
+    words = "No requests running. Requests of other programs appear here too."
+    if parked := now.batch.parked_tokens:
+        words += f"\n\n{parked} tokens of earlier chats are cached. A prompt that starts the same way reuses them."
+    return Content(words)
+
+
+def ring_content(now: Snapshot, width: int) -> Content:
+    """The Macs in ring order, the lanes, and the prompts between them. Which Mac computes which lane is unknown."""
+    plan, batch = now.plan, now.batch
+    if plan is None:
+        return Content("")
+    lines = [Content.styled(_ring(plan, width), DIM), *_lanes(batch.lanes, width)]
+    if batch.chunks:
+        lines.append(_marked("prompts", "▮" * min(batch.chunks, _DRAWN), plural(batch.chunks, "part"), in_flight=True))
+    if why := why_they_wait(now):
+        lines.append(Content.styled(why, WARN))
+    return Content("\n").join(lines)
+
+
+def _ring(plan: Plan, width: int) -> str:
+    names = [stage.peer for stage in plan.stages]
+    if len(names) == 1:
+        return fit(f"{names[0]} only", width).rstrip()
+    return fit(" → ".join([*names, names[0]]), width).rstrip()
+
+
+def _lanes(lanes: tuple[BatchLane, ...], width: int) -> list[Content]:
+    cells = [
+        _marked(f"lane {n}", "▮" * min(lane.rows, _DRAWN), plural(lane.rows, "row"), in_flight=lane.in_flight)
+        for n, lane in enumerate(lanes, 1)
+    ]
+    a_line = max(1, width // _LANE)
+    padded = [cell + " " * max(0, _LANE - cell.cell_length) for cell in cells]
+    return [Content("").join(padded[i : i + a_line]) for i in range(0, len(padded), a_line)]
+
+
+def _marked(name: str, bars: str, size: str, *, in_flight: bool) -> Content:
+    glyph, word, style = ("●", "in flight", GOOD) if in_flight else ("○", "at head", DIM)
+    return Content.assemble(f"{name:<8}", (f"{glyph} {word}", style), (f" {bars} ", "$primary"), size)

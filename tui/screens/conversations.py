@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
-import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -16,15 +15,14 @@ from textual.widgets import Input, OptionList, Static
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
-from tui.control.messages import Noted
 from tui.control.session_work import SessionWork
 from tui.screens.base import NodeScreen, Sources, titled
-from tui.screens.dialogs import AskScreen, ChoiceScreen
-from tui.state.format import DIM, WARN, age, between, plural
+from tui.screens.dialogs import AskScreen
+from tui.state.format import DIM, WARN, age, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 EMPTY: Final = """There are no saved conversations on this Mac yet.
 
@@ -38,7 +36,6 @@ class ConversationsScreen(NodeScreen):
     """A list and a preview, next to each other or one above the other."""
 
     TITLE = "Conversations"
-    CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS
 
@@ -47,7 +44,7 @@ class ConversationsScreen(NodeScreen):
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
         self._conversations, self._chat = sources.conversations, sources.chat
-        self._sessions = SessionWork(sources.client, self.post_message)
+        self._sessions = SessionWork(sources, sources.chat)
         self._rows: tuple[SavedChat, ...] | None = None
         self._wanted = ""
         self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
@@ -170,9 +167,9 @@ class ConversationsScreen(NodeScreen):
         if not pointed.is_session:
             self._do(self._open(ConversationId(id=pointed.id)))
         elif why := self._sessions.why_not("load", self._state):
-            self.post_message(Noted(why))
+            self.app.notify(why)
         else:
-            self._begin(self._load(pointed.id))
+            self._do(self._load(pointed.id))
 
     async def _open(self, wanted: ConversationId) -> None:
         if await self._chat.open(wanted):
@@ -207,18 +204,18 @@ class ConversationsScreen(NodeScreen):
             "Name (an existing session of that name is replaced). "
             "Saves the chat and its cache, so it resumes instantly."
         )
-        self._ask(AskScreen("Save this chat as a session", words), lambda name: self._sessions.save(str(name)))
+        screen = AskScreen("Save this chat as a session", words)
+        self.ask_line(screen, lambda name: self._do(self._sessions.save(name)))
 
     def action_rename(self) -> None:
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("A session can't be renamed."))
+            self.app.notify("A session can't be renamed.")
         elif pointed is not None:
-            asking = AskScreen("Rename the conversation", "Title:", pointed.title)
-            wanted = ConversationTitle(id=pointed.id, title="-")
-            self._ask(
-                asking,
-                lambda title: self._conversations.rename(msgspec.structs.replace(wanted, title=str(title)[:200])),
+            rename, chat_id = self._conversations.rename, pointed.id
+            self.ask_line(
+                AskScreen("Rename the conversation", "Title:", pointed.title),
+                lambda title: self._do(rename(ConversationTitle(id=chat_id, title=title[:200]))),
             )
 
     def action_delete(self) -> None:
@@ -228,17 +225,19 @@ class ConversationsScreen(NodeScreen):
         here = " The chat on screen is cleared." if pointed.id == self._state.chat.id else ""
         what = "This damaged file" if pointed.problem is not None and not pointed.is_session else pointed.title
         kind = "session" if pointed.is_session else "conversation"
-        effect = Content(f"{what} is deleted for good.{here}")
-        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Cancel", "Delete"))
-        if pointed.is_session:
-            self._ask(asking, lambda _: self._sessions.delete(pointed.id))
+        effect = f"{what} is deleted for good.{here}"
+        self.ask(f"Delete the {kind}?", effect, ("Cancel", "Delete"), lambda _: self._do(self._delete(pointed)))
+
+    async def _delete(self, chat: SavedChat) -> None:
+        if chat.is_session:
+            await self._sessions.delete(chat.id)
         else:
-            self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
+            await self._chat.delete(ConversationId(id=chat.id))
 
     def action_export(self) -> None:
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("Open the session first (Enter), then export the chat."))
+            self.app.notify("Open the session first (Enter), then export the chat.")
         elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
@@ -255,22 +254,11 @@ class ConversationsScreen(NodeScreen):
     def _readable(self) -> SavedChat | None:
         pointed = self._pointed
         if pointed is None:
-            self.post_message(Noted("Nothing to show."))
+            self.app.notify("Nothing to show.")
         elif pointed.problem is not None:
-            self.post_message(Noted(pointed.problem.what))
+            self.app.notify(pointed.problem.what)
             return None
         return pointed
-
-    def _ask(self, asking: AskScreen | ChoiceScreen, command: Callable[[object], Coroutine[Any, Any, object]]) -> None:
-        def answered(answer: object) -> None:
-            if answer:
-                self._begin(command(answer))
-
-        self.app.push_screen(asking, answered)
-
-    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
-        self._do(work)
-        self.call_after_refresh(self._draw_work)
 
     def _do(self, work: Coroutine[Any, Any, object]) -> None:
         async def done() -> None:
@@ -279,13 +267,9 @@ class ConversationsScreen(NodeScreen):
                 self._look()
 
         self.do(done())
+        self.call_after_refresh(self._draw_work)
 
 
 def title_content(rows: tuple[SavedChat, ...] | None, width: int) -> Content:
-    right = (
-        f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
-        if rows is not None
-        else "encrypted on this Mac "
-    )
-    line = between(" Conversations", right, width)
-    return Content(line).stylize("bold", 0, 14).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    counted = "" if rows is None else f"{plural(len(rows), 'conversation')} · "
+    return title_line("Conversations", f"{counted}encrypted on this Mac", width, style=DIM)

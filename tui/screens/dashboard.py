@@ -10,13 +10,12 @@ from textual.events import Key, Paste
 from textual.widget import Widget
 
 from tui.control.keymap import DASHBOARD
-from tui.control.messages import Noted, ProblemRead, Seen
+from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.widgets.banner import Banner, startable
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.chat_title import ChatTitle
 from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_table import HopPane
 from tui.widgets.key_bar import KeyBar
@@ -25,7 +24,7 @@ from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
-from tui.widgets.status_line import StatusLine
+from tui.widgets.status_line import ChatTitle, StatusLine
 from tui.widgets.too_small import TooSmall
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
@@ -65,9 +64,9 @@ class Dashboard(SizedScreen):
         self.hops = HopPane(id="hops")
         self.logs = LogPane(id="logs")
         self.chat = ChatLog(fps=fps, note=note)
-        self.chat_title = ChatTitle()
+        self.chat_title = ChatTitle(id="chat-title")
         self.prompt = Prompt()
-        self.strip = ClusterStrip()
+        self.strip = ClusterStrip(id="strip")
         self.recovery = RecoveryPane()
         self.welcome = Welcome(id="welcome")
 
@@ -98,7 +97,7 @@ class Dashboard(SizedScreen):
             self._unfinished.close()
             self.call_after_refresh(self.post_message, Seen())
         self.show(self._state)
-        self.show_logs(self._state)
+        self.logs.show(self._state)
         if self.focused is None or not all(node.display for node in self.focused.ancestors_with_self):
             self._focus_seen()  # a hidden widget would take keys
 
@@ -166,14 +165,11 @@ class Dashboard(SizedScreen):
         if self.prompt.display and not self._is_greeting:
             self.prompt.focus()
         else:
-            self.post_message(Noted("The pasted text is in the prompt."))
+            self.app.notify("The pasted text is in the prompt.")
 
     def come_back(self) -> None:
         if self.focused in (None, self.chat):
             self._focus_chat()
-
-    def show_logs(self, state: UiState) -> None:
-        self.logs.show(state)
 
     def _greet(self, state: UiState) -> None:
         if state.attached and not self._has_greeted:

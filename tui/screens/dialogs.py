@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.errors import UsageError
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import ASKING
 from tui.state.format import WARN
 from tui.widgets.cursor_list import CursorList

@@ -15,8 +15,7 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.actions import is_text, why_not
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner, is_text, why_not
 from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
 from tui.state.format import DIM, fit

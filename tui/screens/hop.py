@@ -13,7 +13,6 @@ from textual.content import Content
 from core.requests.checks import SpeedRequest
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
-from tui.control.messages import Noted
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
@@ -41,7 +40,6 @@ class HopScreen(NodeScreen):
     """A chart and the phases of a frame; ← and → change the hop."""
 
     TITLE = "Hop"
-    CSS_PATH = "hop.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = HOP
 
@@ -145,9 +143,9 @@ The speed test sends empty and then full messages between the two Macs, encrypte
     def action_test(self) -> None:
         hop = self.hop
         if hop is None:
-            self.post_message(Noted("There is no hop to test: no model is split over several Macs."))
+            self.app.notify("There is no hop to test: no model is split over several Macs.")
         elif self._is_testing:
-            self.post_message(Noted("A speed test is running. Esc stops it."))
+            self.app.notify("A speed test is running. Esc stops it.")
         else:
             self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may already be queued
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)

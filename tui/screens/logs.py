@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from tui.control.keymap import LOGS_SCREEN
-from tui.control.messages import Copied, Noted
+from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words
@@ -22,7 +22,6 @@ class LogsScreen(NodeScreen):
     """All log lines, with a filter."""
 
     TITLE = "Logs"
-    CSS_PATH = "logs.tcss"
     AUTO_FOCUS = "LogView"
     ACTIONS = LOGS_SCREEN
 
@@ -71,7 +70,7 @@ class LogsScreen(NodeScreen):
         self._filter.focus()
 
     def action_file(self) -> None:
-        self.post_message(Noted(f"Log file: {self._file}"))
+        self.app.notify(f"Log file: {self._file}")
         self.post_message(Copied(str(self._file)))
 
     async def action_back(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
@@ -10,12 +13,11 @@ from textual.widgets import Input, OptionList, Static
 
 from core.requests.plans import LoadRequest, ModelChoice
 from tui.control.keymap import MODELS
-from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
 from tui.screens.base import NodeScreen, Sources
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
 from tui.state.disks import comes_here, copies_of, with_coming
-from tui.state.format import DIM, between, context_length, gigabytes_short, plural
+from tui.state.format import DIM, context_length, gigabytes_short, plural
 from tui.state.load_options import (
     as_preview,
     context_of,
@@ -30,7 +32,7 @@ from tui.state.load_options import (
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire", "balance")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
@@ -41,16 +43,14 @@ class ModelsScreen(NodeScreen):
     """A list of models and a preview of the selected one."""
 
     TITLE = "Choose a model"
-    CSS_PATH = "models.tcss"
     AUTO_FOCUS = "ModelList"
-    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = MODELS
 
     HELP = """Choose what to load over the paired Macs."""
 
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)
-        self._sources, self._catalog = sources, sources.catalog
+        self._catalog, self._models = sources.catalog, sources.models
         self._order = 0
         self._fitting = False
         self._loads_here = False
@@ -117,22 +117,22 @@ class ModelsScreen(NodeScreen):
         choice = self.list.pointed
         self._point()
         if choice is not None and choice.path and choice.preview.plan is not None and choice.preview.cuts is None:
-            self.post_message(ModelPointed(as_preview(self._catalog.options(choice))))
+            self._models.examine(as_preview(self._catalog.options(choice)))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         choice = self.list.pointed
         if choice is None:
             return
         if why := why_not_load(choice):
-            self.post_message(Noted(why))
+            self.app.notify(why)
         elif choice.offer:
             self.action_download()
         elif not self._catalog.is_planned(choice):
-            self.post_message(Noted("Still planning your choice. Press Enter when the preview shows it."))
-            self.post_message(ModelPointed(as_preview(self._catalog.options(choice)), at_once=True))
+            self.app.notify("Still planning your choice. Press Enter when the preview shows it.")
+            self._models.examine(as_preview(self._catalog.options(choice)), at_once=True)
         else:
             self._loads_here = True
-            self.post_message(ModelChosen(self._catalog.options(choice)))
+            self._models.load(self._catalog.options(choice))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.show_choices()
@@ -181,7 +181,7 @@ class ModelsScreen(NodeScreen):
 
     def action_known(self) -> None:
         self._catalog.wants_known = not self._catalog.wants_known
-        self.post_message(ModelsWanted())
+        self._models.find()
         self.show_choices()
 
     def action_fitting(self) -> None:
@@ -191,28 +191,23 @@ class ModelsScreen(NodeScreen):
     async def action_topology(self) -> None:
         if (choice := self._plannable) and choice.loaded:
             await self.run_action("app.open('topology')")
-        elif choice:
-            self._set_options(with_topology(self._catalog.options(choice), choice))
+        else:
+            self._change(with_topology)
 
     def action_parallelism(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_parallelism(self._catalog.options(choice)))
+        self._change(lambda request, _: with_parallelism(request))
 
     def action_bits(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_bits(self._catalog.options(choice), choice))
+        self._change(with_bits)
 
     def action_wire(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_wire(self._catalog.options(choice)))
+        self._change(lambda request, _: with_wire(request))
 
     def action_balance(self) -> None:
-        if choice := self._plannable:
-            self._set_options(with_balance(self._catalog.options(choice)))
+        self._change(lambda request, _: with_balance(request))
 
     def action_longer(self, step: int) -> None:
-        if choice := self._plannable:
-            self._set_options(with_context(self._catalog.options(choice), choice, step))
+        self._change(partial(with_context, step=step))
 
     def action_context(self) -> None:
         if (choice := self._plannable) is None:
@@ -261,16 +256,19 @@ class ModelsScreen(NodeScreen):
         choice = self.list.pointed
         return choice if choice is not None and choice.path and choice.layers else None
 
+    def _change(self, change: Callable[[LoadRequest, ModelChoice], LoadRequest]) -> None:
+        if choice := self._plannable:
+            self._set_options(change(self._catalog.options(choice), choice))
+
     def _set_options(self, request: LoadRequest) -> None:
         self._catalog.set_options(request)
         self._point()
-        self.post_message(ModelPointed(as_preview(request), at_once=True))
+        self._models.examine(as_preview(request), at_once=True)
 
 
 def title_content(state: UiState, width: int) -> Content:
     peers = [p for p in state.snapshot.peers if p.trust == "paired" or p.is_self]
     budget = sum(p.budget_bytes for p in peers)
     free = budget - sum(min(p.used_bytes, p.budget_bytes) for p in peers)
-    right = f"{plural(len(peers), 'Mac')} · {gigabytes_short(budget)} GB budget · {gigabytes_short(free)} GB free "
-    line = between(" Choose a model", right, width)
-    return Content(line).stylize("bold", 0, 15).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    right = f"{plural(len(peers), 'Mac')} · {gigabytes_short(budget)} GB budget · {gigabytes_short(free)} GB free"
+    return title_line("Choose a model", right, width, style=DIM)

@@ -20,9 +20,8 @@ from core.errors import Problem, UsageError
 from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
-from tui.control.actions import keys_of
+from tui.control.actions import KeyOwner, keys_of
 from tui.control.event_stream import FAILURES, problem_of
-from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PAIRING
 from tui.screens.base import Sources
 from tui.state.format import fit

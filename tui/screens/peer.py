@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from textual.actions import parse
+import textwrap
+
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from core.events import Peer
+from core.events import Peer, Plan
 from core.requests.trust import TrustedMac
 from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.disabled_reasons import why_not_mac
+from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, peer_trust
+from tui.state.recovery import mac_mark
 from tui.state.state import UiState, cleaned
-from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
+
+_LABEL = 16
+_FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address you gave"}
 
 
 class PeerScreen(NodeScreen):
     """All about one Mac. The roster is fetched once, and again when the Mac's level changes."""
 
     TITLE = "Mac details"
-    CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER
 
@@ -69,11 +73,101 @@ Addresses are tried in the order shown here.
             self.redraw()
 
     def why_not(self, run: str) -> str:
-        _, name, words = parse(run)
-        return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
+        return why_not_mac(self._state, self._peer, run)
 
     def action_ask(self, action: MacAction) -> None:
         self.post_message(MacAsked(self._device_id, action))
 
     def action_copy_text(self) -> None:
         self.post_message(Copied(self._text.shown.plain))
+
+
+def peer_title(peer: Peer | None, width: int) -> Content:
+    if peer is None:
+        return Content.styled(between(" A Mac that left", "", width), "bold")
+    name = f" {peer.name}{' · this Mac' if peer.is_self else ''}"
+    mark = peer_trust(peer)
+    line = between(name, f"{mark.glyph} {mark.word} ", width)
+    return Content(line).stylize("bold", 0, min(len(name), len(line)))
+
+
+def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:
+    """All facts in `width` cells; `trusted` comes from the roster, None until the node answered."""
+    mark, trust = mac_mark(state, peer), peer_trust(peer)
+    rows = [
+        _row("state", Content.assemble((f"{mark.glyph} {mark.word}", mark.style)), _link(peer)),
+        _row("trust", Content.assemble((f"{trust.glyph} {trust.word}", trust.style)), trusted.role if trusted else ""),
+        *_wrapped("", trusted.reason if trusted else "", width, WARN),
+        *_wrapped("id", peer.device_id, width),
+        *_wrapped("key SHA-256", fingerprint(trusted.fingerprint) if trusted else "", width),
+        Content(""),
+        *_wrapped("found by", _FOUND_BY[peer.found_by], width),
+        *_wrapped("address", peer.address, width),
+        *_wrapped("also at", ", ".join(peer.also_at), width),
+        *_wrapped("unreachable", peer.problem, width, BAD),
+        Content(""),
+        *_machine(peer, width),
+        Content(""),
+        *_layers(state, peer, width),
+        *_wrapped("sees", trusted.sees if trusted else "", width),
+    ]
+    return Content("\n").join(_without_doubles(rows))
+
+
+def _link(peer: Peer) -> str:
+    if peer.is_self:
+        return "this Mac"
+    return f"round trip {duration(peer.rtt_s)}" if peer.rtt_s is not None else ""
+
+
+def _machine(peer: Peer, width: int) -> list[Content]:
+    memory = f"{gigabytes(peer.memory_bytes)} GB" if peer.memory_bytes else ""
+    budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else ""
+    used = f"{gigabytes(peer.used_bytes)} GB in use" if peer.used_bytes else ""
+    worker = f"{peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
+    spare = f"spare process, {gigabytes(peer.spare_rss_bytes)} GB" if peer.spare_rss_bytes else ""
+    facts = " · ".join(fact for fact in (memory, budget, used) if fact)
+    unknown = "" if peer.chip or facts else "known once it is paired and connected"
+    return [
+        *_wrapped("chip", peer.chip or unknown, width),
+        *_wrapped("memory", facts, width),
+        *_wrapped("process", " · ".join(fact for fact in (worker, spare) if fact), width),
+    ]
+
+
+def _layers(state: UiState, peer: Peer, width: int) -> list[Content]:
+    skipped = "left out; Space includes it again" if peer.device_id in state.skipped else ""
+    return [
+        *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
+        *_wrapped("next load", skipped, width, WARN),
+    ]
+
+
+def _held(plan: Plan | None, device_id: str) -> str:
+    stage = next((s for s in plan.stages if s.device_id == device_id), None) if plan else None
+    if plan is None:
+        return "no model is loaded"
+    if plan.prefill and plan.prefill.stage.device_id == device_id:
+        return f"prefill of prompts from {plan.prefill.least} tokens on, with all of {plan.model}"
+    if stage is None:
+        return f"none of {plan.model}"
+    share = f"{gigabytes(stage.weight_bytes)} GB weights, {gigabytes(stage.kv_bytes)} GB cache"
+    of = len(plan.stages) if is_of_ranks(plan) else plan.layers
+    return f"{part_of(plan, stage)} of {of}, {plan.model}: {share}"
+
+
+def _row(label: str, value: Content, more: str) -> Content:
+    return Content.assemble((f"{label:<{_LABEL}}", DIM), value, (f" · {more}" if more else "", DIM))
+
+
+def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content]:
+    if not text:
+        return []
+    lines = textwrap.wrap(text, max(20, width - _LABEL))
+    labels = (label, *[""] * (len(lines) - 1))
+    pairs = zip(labels, lines, strict=True)
+    return [Content.assemble((f"{each:<{_LABEL}}", DIM), (line, style)) for each, line in pairs]
+
+
+def _without_doubles(rows: list[Content]) -> list[Content]:
+    return [row for at, row in enumerate(rows) if row.plain or (at and rows[at - 1].plain)]

@@ -10,20 +10,18 @@ from textual.widgets.option_list import Option
 
 from core.requests.conversations import ChatOptions
 from tui.control.keymap import SAMPLING
-from tui.control.messages import Noted
 from tui.screens.base import NodeScreen, Sources
 from tui.state.chats import PRESETS, option_words
-from tui.state.format import BAD, DIM, between
+from tui.state.format import BAD, DIM
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.widgets.cursor_list import CURSOR, CursorList
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 
 class SamplingScreen(NodeScreen):
     """Presets, and a line for every setting; nothing changes until Enter."""
 
     TITLE = "Chat settings"
-    CSS_PATH = "sampling.tcss"
     ACTIONS = SAMPLING
 
     HELP = """Settings for the answers in this conversation. Enter saves them from the next question on; Esc cancels.
@@ -80,7 +78,7 @@ the conversation."""
         if wrong:
             name = next(iter(wrong))
             self._inputs[name].focus()
-            self.post_message(Noted(f"{next(f.option.label for f in FIELDS if f.name == name)}: {wrong[name]}."))
+            self.app.notify(f"{next(f.option.label for f in FIELDS if f.name == name)}: {wrong[name]}.")
             return
         self._use(options)
         self.dismiss()
@@ -91,16 +89,11 @@ the conversation."""
     def _draw(self, width: int) -> None:
         options, wrong = self._typed()
         words = "✗ fix the marked line" if wrong else " · ".join(option_words(options)) or "defaults"
-        self._title.draw(title_content(words, width))
+        self._title.draw(title_line("Chat settings", f" {words}", width))
         for field in FIELDS:
             why = wrong.get(field.name)
             line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.option.hint, DIM)
             self._words[field.name].draw(line)
-
-
-def title_content(words: str, width: int) -> Content:
-    line = between(" Chat settings", f" {words} ", width)
-    return Content(line).stylize("bold", 0, 14)
 
 
 def _preset(name: str) -> Content:

@@ -17,16 +17,14 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
-from tui.control.messages import ModelChosen, Noted
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, options_of, spans
-from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
-from tui.state.load_options import as_preview, in_topology
+from tui.state.format import gigabytes, is_of_ranks
+from tui.state.load_options import in_topology
 from tui.state.split_effects import Effect, effect, split_of
-from tui.state.state import cleaned, of_used
+from tui.widgets.banner import problem_content
 from tui.widgets.split_text import (
     Loaded,
     applying_content,
@@ -60,7 +58,6 @@ class SplitScreen(NodeScreen):
     """
 
     TITLE = "Edit split"
-    CSS_PATH = "split.tcss"
     ACTIONS = SPLIT
 
     HELP = """Which Mac holds which layers. The arrow keys move the selected boundary, Tab selects the next one. The \
@@ -101,10 +98,10 @@ Macs doesn't."""
 
     async def _begin(self) -> None:
         preview = await self._preview(())
-        balanced = split_of(preview) if preview else None
+        balanced = split_of(preview)
         if balanced is not None and is_of_ranks(balanced):
             balanced, self._problem = None, _EQUAL_PARTS
-        if preview is None or balanced is None:
+        if balanced is None:
             self.redraw()
             return
         loaded = self._as_loaded(balanced)
@@ -136,23 +133,15 @@ Macs doesn't."""
     async def _confirm(self, cuts: tuple[int, ...]) -> None:
         assert self._plan
         preview = await self._preview(spans(self._plan, cuts))
-        if preview is None:
-            return
         split = split_of(preview)
         if split and _macs(split) == _macs(self._plan):
             self._known = preview
         else:
             self._problem = preview.problem or _OTHER_MACS
 
-    async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
-        """The node's preview for these layers; None if it failed."""
+    async def _preview(self, layers: tuple[str, ...]) -> PlanPreview:
         assert self._request
-        request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
-        try:
-            preview: PlanPreview = cleaned(await self._client.plan(request))
-        except FAILURES as error:
-            self._problem = cleaned(problem_of(error))
-            return None
+        preview = await self.planned(msgspec.structs.replace(self._request, layers=layers))
         self._problem = None if split_of(preview) else preview.problem
         return preview
 
@@ -179,7 +168,7 @@ Macs doesn't."""
         plan, now = self._plan, self._now
         if plan is None or now is None:
             above = Content(_NOTHING if self._request is None else "" if self._problem else _ASKING)
-            below = _problem_content(self._problem)
+            below = problem_content(self._problem) if self._problem else Content("")
         else:
             above = bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
             below = self._effect_content(plan, now)
@@ -188,7 +177,7 @@ Macs doesn't."""
         self._effect.draw(below)
 
     def _effect_content(self, plan: Plan, now: Boundaries) -> Content:
-        lines = [_problem_content(self._problem)] if self._problem else []
+        lines = [problem_content(self._problem)] if self._problem else []
         if means := self._means:
             width = self._box.scrollable_content_region.width
             lines += filter(None, [effect_content(means, self._was, width), disks_content(means, width)])
@@ -222,14 +211,14 @@ Macs doesn't."""
     def action_apply(self) -> None:
         plan, now, means, loaded = self._plan, self._now, self._means, self._loaded
         if plan is None or now is None:
-            self.post_message(Noted("There is nothing to apply yet."))
+            self.app.notify("There is nothing to apply yet.")
         elif now.cuts == loaded.cuts:
-            self.post_message(Noted("This split is already loaded."))
+            self.app.notify("This split is already loaded.")
         elif self._state.snapshot.plan_status == "loading":
-            self.post_message(Noted("Wait until the model has loaded."))
+            self.app.notify("Wait until the model has loaded.")
         elif means and not means.fits:
             short = min(means.shares, key=lambda share: share.free_bytes)
-            self.post_message(Noted(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more."))
+            self.app.notify(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more.")
         elif loaded.model:
             effect = f"This {applying_words(plan, now.cuts, loaded)}."
             self.ask("Apply this split?", effect, ("Cancel", "Apply"), lambda _: self._apply(plan, now.cuts))
@@ -238,7 +227,7 @@ Macs doesn't."""
 
     def _apply(self, plan: Plan, cuts: tuple[int, ...]) -> None:
         assert self._request
-        self.app.post_message(ModelChosen(msgspec.structs.replace(self._request, layers=spans(plan, cuts))))
+        self._sources.models.load(msgspec.structs.replace(self._request, layers=spans(plan, cuts)))
         self.dismiss()
 
 
@@ -252,9 +241,3 @@ def _what_is_loaded(sources: Sources) -> LoadRequest | None:
 
 def _macs(plan: Plan) -> list[str]:
     return [owner.device_id for owner in plan.owners]
-
-
-def _problem_content(problem: Problem | None) -> Content:
-    if problem is None:
-        return Content("")
-    return Content.assemble(("✗ ", BAD), problem.what, (f"\n→ {problem.fix}" if problem.fix else "", WARN))

@@ -11,7 +11,6 @@ from textual.content import Content
 
 from core.requests.trace import MOST_TRACED_S, TraceRequest, TraceResult
 from tui.control.keymap import TIMELINE
-from tui.control.messages import Noted
 from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM
 from tui.state.state import UiState, cleaned
@@ -33,7 +32,6 @@ class TimelineScreen(NodeScreen):
     """Bars, and the phases of one step. ← and → go through the steps, ↑ and ↓ through stages and lanes."""
 
     TITLE = "Timeline"
-    CSS_PATH = "timeline.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = TIMELINE
 
@@ -121,11 +119,11 @@ The picture stands still; r traces again."""
             self._trace()
             self.redraw()
         else:
-            self.post_message(Noted("No answer is running. Ask something first."))
+            self.app.notify("No answer is running. Ask something first.")
 
     def action_step(self, steps: int) -> None:
         if self._traced is None:
-            self.post_message(Noted("Nothing has been traced yet."))
+            self.app.notify("Nothing has been traced yet.")
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
         self.redraw()

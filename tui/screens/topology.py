@@ -10,16 +10,14 @@ from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
-from tui.control.messages import ModelChosen, Noted
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
-from tui.state.load_options import as_preview, in_topology
-from tui.state.state import UiState, cleaned, of_used
+from tui.state.load_options import TOPOLOGIES, in_topology
+from tui.state.state import UiState
 from tui.widgets.text_view import TextView
-from tui.widgets.topology_list import TOPOLOGIES, TopologyList
+from tui.widgets.topology_list import TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
 
 _NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
@@ -35,7 +33,6 @@ class TopologyScreen(NodeScreen):
     """The topologies, planned one by one, and details of the selected one. Nothing is loaded until Enter."""
 
     TITLE = "Topology"
-    CSS_PATH = "topology.tcss"
     AUTO_FOCUS = "TopologyList"
     ACTIONS = TOPOLOGY
 
@@ -73,7 +70,7 @@ class TopologyScreen(NodeScreen):
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
         if why := self.list.why_not("select"):
-            self.post_message(Noted(why))
+            self.app.notify(why)
         elif request is None or preview is None or preview.plan is None:
             return
         elif now.plan:
@@ -108,18 +105,12 @@ class TopologyScreen(NodeScreen):
 
     async def _ask(self, request: LoadRequest) -> None:
         for topology in TOPOLOGIES:
-            self._previews[topology] = await self._preview(request, topology)
+            named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
+            self._previews[topology] = await self.planned(in_topology(named, topology))
             self.redraw()
 
-    async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
-        named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
-        try:
-            return cleaned(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
-        except FAILURES as error:
-            return PlanPreview(problem=cleaned(problem_of(error)))
-
     def _load(self, request: LoadRequest, topology: Topology) -> None:
-        self.app.post_message(ModelChosen(in_topology(request, topology)))
+        self._sources.models.load(in_topology(request, topology))
         self.dismiss()
 
     def _draw(self, width: int) -> None:
@@ -127,13 +118,10 @@ class TopologyScreen(NodeScreen):
         self._title.draw(title_content(request.model if request else "", asked, len(TOPOLOGIES), width))
         self.list.show(self._previews, self._now)
         self._details.border_title = Content(self.list.pointed if request else "")
-        self._about.draw(self._content() if request else Content(self._nothing))
+        nothing = _ASKING if self._catalog.choices is None else _NOTHING
+        self._about.draw(self._content() if request else Content(nothing))
 
     def _content(self) -> Content:
         topology, width = self.list.pointed, self._details.scrollable_content_region.width
         linked = [p.name for p in self._state.snapshot.peers if p.state == "connected"]
         return topology_content(topology, self._previews.get(topology), self._now, linked, width)
-
-    @property
-    def _nothing(self) -> str:
-        return _ASKING if self._catalog.choices is None else _NOTHING

@@ -59,7 +59,7 @@ class TransferDialogs:
 
         def answered(number: int | None) -> None:
             if number:
-                self._screen.do(self._client.stop_transfers())
+                self._order(TransferOrder(what="stop"))
             elif then:
                 then()
 

@@ -13,7 +13,6 @@ from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Renam
 from core.trust.name_matching import pick
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TRUST
-from tui.control.messages import Failed
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
 from tui.state.state import cleaned
@@ -30,9 +29,7 @@ class TrustScreen(NodeScreen):
     """The cluster, its Macs, and details of the selected one."""
 
     TITLE = "Trust"
-    CSS_PATH = "trust.tcss"
     AUTO_FOCUS = "MacList"
-    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = TRUST
 
     HELP = """How far each Mac is trusted, and why."""
@@ -44,7 +41,7 @@ class TrustScreen(NodeScreen):
         self._cluster = titled(TextView(id="cluster"), "This cluster")
         self._head = TextView(id="head")
         self._box = titled(Vertical(id="macs-box"), "Macs")
-        self.list = MacList(device_id)
+        self.list = MacList(id="macs", first=device_id)
         self._about = TextView()
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
@@ -72,7 +69,7 @@ class TrustScreen(NodeScreen):
             self._take(await self._client.trust())
         except FAILURES as error:
             if self._view is None:
-                self.post_message(Failed(problem_of(error)))
+                self._sources.show_problem(problem_of(error))
 
     def _take(self, view: TrustView) -> None:
         self._view = cleaned(view)
@@ -85,7 +82,7 @@ class TrustScreen(NodeScreen):
         if view is None:
             return
         self._head.draw(head_content(view.macs, self.list.scrollable_content_region.width))
-        self.list.show(view.macs)
+        self.list.show_items(view.macs)
         mac = self.list.pointed
         self._mac.border_title = Content(mac.name + (" · this Mac" if mac.is_self else "") if mac else "")
         if mac:
@@ -101,8 +98,7 @@ class TrustScreen(NodeScreen):
 
     def action_admin(self) -> None:
         self._change(
-            "admin",
-            lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac)),
+            "admin", lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac))
         )
 
     def action_rotate(self) -> None:

@@ -16,6 +16,8 @@ from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60
 NO_TITLE: Final = "New conversation"
+# fields of a message
+_SAVED_AS_IT_IS: Final = ("role", "at", "request_id", "prompt_tokens", "tokens", "last_at", "ttft_s", "is_valid")
 
 # preset names and their sampling
 PRESETS: Final[dict[str, Sampling]] = {
@@ -109,39 +111,16 @@ def _number_words(now: Struct, plain: Struct, *, is_short: bool) -> list[str]:
 
 
 def _kept_turn(turn: Turn, back: int) -> KeptTurn:
-    return KeptTurn(
-        role=turn.role,
-        text=turn.text,
-        at=turn.at,
-        request_id=turn.request_id,
-        prompt_tokens=turn.prompt_tokens,
-        tokens=turn.tokens,
-        last_at=turn.last_at,
-        ttft_s=turn.ttft_s,
-        tokens_per_s=turn.rate,
-        why=turn.why if turn.done else INTERRUPTED,
-        is_valid=turn.is_valid,
-        back=back,
-    )
+    same = {field: getattr(turn, field) for field in _SAVED_AS_IT_IS}
+    why = turn.why if turn.done else INTERRUPTED
+    return KeptTurn(text=turn.text, tokens_per_s=turn.rate, why=why, back=back, **same)
 
 
 def _turn(one: KeptTurn, number: int, parent: int) -> Turn:
-    return Turn(
-        number=number,
-        parent=parent,
-        role=one.role,
-        text=clean_text(one.text),
-        at=one.at,
-        request_id=one.request_id,
-        prompt_tokens=one.prompt_tokens,
-        tokens=one.tokens,
-        earlier=one.tokens,
-        last_at=one.last_at,
-        ttft_s=one.ttft_s,
-        tokens_per_s=one.tokens_per_s,
-        why=_line(one.why),
-        is_valid=one.is_valid,
-    )
+    same = {field: getattr(one, field) for field in _SAVED_AS_IT_IS}
+    rate, why = one.tokens_per_s, _line(one.why)
+    text = clean_text(one.text)
+    return Turn(number=number, parent=parent, text=text, earlier=one.tokens, tokens_per_s=rate, why=why, **same)
 
 
 def _line(text: str) -> Clean:

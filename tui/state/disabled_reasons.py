@@ -7,7 +7,7 @@ from tui.state.conversation import interrupted
 from tui.state.recovery import held
 from tui.state.state import UiState, strangers
 
-_NO_NODE = "macluster's service isn't running on this Mac."
+NO_NODE = "macluster's service isn't running on this Mac."
 _OFFLINE = ("pair", "unload", "keep", "go_on", "retry", "last_chat")
 
 
@@ -16,7 +16,7 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
     now = state.snapshot
     name = run.partition("(")[0]
     if name in _OFFLINE and not state.attached:
-        return _NO_NODE
+        return NO_NODE
     match name:
         case "start_node" if not starts_node:
             return "The demo starts its Macs itself."
@@ -40,8 +40,12 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
             return ""
 
 
-def why_not_mac(state: UiState, peer: Peer | None, action: str) -> str:
-    """Why an action isn't possible with that Mac; "" if it is, or if only the roster knows."""
+def why_not_mac(state: UiState, peer: Peer | None, run: str) -> str:
+    """Why `run`, such as "ask('skip')", isn't possible with that Mac; "" if it is, or if only the roster knows."""
+    name, _, rest = run.partition("(")
+    action = rest.strip("')")
+    if name != "ask":
+        return ""
     if peer is None:
         return "" if action == "add" else "No Mac is selected."
     is_stranger = peer in strangers(state)

@@ -89,11 +89,9 @@ def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
 def with_coming(choices: Iterable[ModelChoice], now: Snapshot) -> tuple[ModelChoice, ...]:
     listed = tuple(choices)
     known = [t for choice in listed for t in transfers_of(choice, now)]
-    return (*listed, *(_coming(t) for t in now.transfers if t not in known))
-
-
-def _coming(transfer: Transfer) -> ModelChoice:
-    return ModelChoice(name=transfer.model, path="", total_bytes=transfer.total, preview=PlanPreview())
+    coming = [t for t in now.transfers if t not in known]
+    named = [ModelChoice(name=t.model, path="", total_bytes=t.total, preview=PlanPreview()) for t in coming]
+    return (*listed, *named)
 
 
 def comes_here(now: Snapshot) -> bool:

@@ -12,18 +12,12 @@ from core.requests.disks import DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
+from tui.client import check
 from tui.state.format import context_length, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
-_DIVIDED: Final[dict[BalanceChoice, str]] = {
-    "speed": "layers: by speed",
-    "auto": "layers: automatic",
-}
-
-
-def default_options(choice: ModelChoice) -> LoadRequest:
-    return LoadRequest(model=choice.name)
+_DIVIDED: Final[dict[BalanceChoice, str]] = {"speed": "layers: by speed", "auto": "layers: automatic"}
 
 
 def as_preview(request: PlanRequest) -> PreviewRequest:
@@ -54,7 +48,7 @@ def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRe
 
 def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     """The load options that differ from the defaults, in words."""
-    usual = default_options(choice)
+    usual = LoadRequest(model=choice.name)
     how = request.topology or request.parallelism
     return [
         *([f"context {context_length(request.context)}"] if request.context else []),
@@ -111,8 +105,8 @@ def download_of(text: str, revision: str = "main", *, split: bool = False) -> Do
     repo = text.strip().removeprefix("https://huggingface.co/").rstrip("/")
     request = DownloadRequest(repo=repo, revision=revision, split=split)
     try:
-        msgspec.json.decode(msgspec.json.encode(request), type=DownloadRequest)
-    except msgspec.ValidationError as error:
+        check(request)
+    except UsageError as error:
         name = repo if revision == "main" else f"{repo} at {revision}"
         raise UsageError(
             f"{clean_text(name)!r:.80} is not the name of a repository.",

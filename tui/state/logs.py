@@ -43,10 +43,6 @@ def beginning(seen: tuple[LogLine, ...], lines: tuple[LogLine, ...]) -> tuple[in
     return same, len(seen) - seen.index(left[same]) if same < len(left) else 0
 
 
-def next_level(chosen: LogFilter) -> LogFilter:
-    return chosen._replace(least=LEVELS[(LEVELS.index(chosen.least) + 1) % len(LEVELS)])
-
-
 def next_mac(chosen: LogFilter, lines: tuple[LogLine, ...]) -> LogFilter:
     macs = ["", *sorted({line.source for line in lines})]
     at = macs.index(chosen.mac) if chosen.mac in macs else 0

@@ -12,6 +12,9 @@ from core.text import Clean, clean_text
 from tui.state.chats import NO_TITLE
 from tui.state.format import moment
 
+# fields of a conversation and of a session
+_OF_BOTH = ("model", "tokens", "size_bytes", "problem")
+
 
 class SavedChat(Value, frozen=True, kw_only=True):
     """A conversation or a session in the list."""
@@ -87,14 +90,8 @@ def _of_info(info: ConversationInfo, *, is_double: bool) -> SavedChat:
         id=info.id,
         title=info.title or NO_TITLE,
         begun=moment(info.created_at) if is_double and info.title else "",
-        model=info.model,
-        tokens=info.tokens,
-        size_bytes=info.size_bytes,
         at=info.changed_at,
-        messages=info.messages,
-        has_draft=info.has_draft,
-        ending=info.ending,
-        problem=info.problem,
+        **{field: getattr(info, field) for field in (*_OF_BOTH, "messages", "has_draft", "ending")},
     )
 
 
@@ -102,10 +99,7 @@ def _of_session(session: SavedSession) -> SavedChat:
     return SavedChat(
         id=session.name,
         title=session.name,
-        model=session.model,
-        tokens=session.tokens,
-        size_bytes=session.size_bytes,
         at=session.created_at,
         is_session=True,
-        problem=session.problem,
+        **{field: getattr(session, field) for field in _OF_BOTH},
     )

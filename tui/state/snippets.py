@@ -21,10 +21,6 @@ class Snippet(NamedTuple):
     where: str  # where to paste it
     lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}}, {{context}} and {{output}} (tokens)
 
-    @property
-    def is_shell(self) -> bool:
-        return self.where.startswith("In the shell")
-
 
 _SHELL: Final = "In the shell, before you start it:"
 # certificate variables of Python's, Rust's and Node's libraries, for an API over TLS
@@ -103,15 +99,10 @@ def text_of(client: str, now: Snapshot) -> str:
     """The text to paste for a client of `SNIPPETS`, with the API's address and the loaded model."""
     url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
     context = now.plan.context if now.plan else FOR_AGENTS
-    values = {
-        "url": url,
-        "key": KEY,
-        "model": _model(now),
-        "context": str(context),
-        "output": str(context // 4),
-    }
+    values = {"url": url, "key": KEY, "model": _model(now), "context": str(context), "output": str(context // 4)}
     snippet = SNIPPETS[client]
-    text = f"{_TRUST}\n{snippet.lines}" if url.startswith("https") and snippet.is_shell else snippet.lines
+    needs_trust = url.startswith("https") and snippet.where.startswith("In the shell")
+    text = f"{_TRUST}\n{snippet.lines}" if needs_trust else snippet.lines
     for name, value in values.items():
         text = text.replace("{{" + name + "}}", value)
     return text

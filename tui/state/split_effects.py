@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.events import Plan, Stage
-from core.requests.plans import Forecast, PlanPreview, StageDisk
+from core.requests.plans import PlanPreview, StageDisk
 from tui.state.boundaries import cuts_of
 
 
@@ -73,10 +73,9 @@ def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
     if plan is None or len(plan.stages) != len(cuts) + 1:
         return None
     parts = [range(*edge) for edge in pairwise((0, *cuts, plan.layers))]
-    kv_bytes = known.kv_bytes / plan.layers
     disks = {stage.device_id: disk for stage, disk in zip(plan.stages, known.disks, strict=False)}
     shares = tuple(
-        _share(owner, len(part), known.layer_bytes, kv_bytes, _token_s(known.forecast, plan, owner))._replace(
+        _share(known, plan, owner, len(part))._replace(
             disk=_on_disk(disks.get(owner.device_id), part, known.layer_bytes)
         )
         for owner, part in zip(plan.owners, parts, strict=True)
@@ -85,13 +84,14 @@ def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
     return Effect(shares, hops_s, tuple(cuts) == cuts_of(plan))
 
 
-def _share(stage: Stage, layers: int, layer_bytes: int, kv_bytes: float, token_s: float | None) -> Share:
+def _share(known: PlanPreview, plan: Plan, stage: Stage, layers: int) -> Share:
     before = stage.stop - stage.start
-    more = layers - before
+    more, kv_bytes = layers - before, known.kv_bytes / plan.layers
+    token_s = known.forecast.stages_s[plan.stages.index(stage)] if known.forecast else None
     return Share(
         peer=stage.peer,
         layers=layers,
-        weight_bytes=max(0, stage.weight_bytes + more * layer_bytes),
+        weight_bytes=max(0, stage.weight_bytes + more * known.layer_bytes),
         kv_bytes=max(0, stage.kv_bytes + round(more * kv_bytes)),
         budget_bytes=stage.budget_bytes,
         token_s=None if token_s is None else token_s * layers / before,
@@ -105,7 +105,3 @@ def _on_disk(disk: StageDisk | None, part: range, layer_bytes: int) -> OnDisk | 
     there = sum(max(0, min(stop, part.stop) - max(start, part.start)) for start, stop in disk.layers)
     missing = (len(part) - there) * layer_bytes
     return OnDisk(there, missing, missing / disk.bytes_per_s if disk.bytes_per_s else None)
-
-
-def _token_s(forecast: Forecast | None, plan: Plan, stage: Stage) -> float | None:
-    return forecast.stages_s[plan.stages.index(stage)] if forecast else None

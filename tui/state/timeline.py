@@ -109,11 +109,7 @@ def cells(bars: Sequence[Bar], ends: tuple[float, float], width: int) -> list[Do
             seconds = min(bar.end_s, end_s) - max(bar.start_s, start_s)
             if seconds > 0:
                 spent[cell][bar.doing] = spent[cell].get(bar.doing, 0.0) + seconds
-    return [_most(each) for each in spent]
-
-
-def _most(spent: dict[Doing, float]) -> Doing | None:
-    return max(spent.items(), key=lambda each: each[1])[0] if spent else None
+    return [max(each.items(), key=lambda one: one[1])[0] if each else None for each in spent]
 
 
 def _computing(stage: StageTrace) -> list[PhaseTurn]:

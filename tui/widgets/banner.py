@@ -20,7 +20,7 @@ class Banner(TextView):
     def show(self, problem: Problem | None) -> None:
         self.display = problem is not None
         if problem is not None:
-            self.draw(banner_content(problem))
+            self.draw(problem_content(problem, style="bold"))
 
 
 def startable(problem: Problem | None) -> Problem | None:
@@ -34,6 +34,7 @@ def startable(problem: Problem | None) -> Problem | None:
     return msgspec.structs.replace(problem, fix=f"{fix}{keys}")
 
 
-def banner_content(problem: Problem) -> Content:
-    fix = ("\n→ " + problem.fix, WARN) if problem.fix else ""
-    return Content.assemble(("✗ ", BAD), (problem.what, "bold"), fix)
+def problem_content(problem: Problem, head: str = "✗ ", style: str = "") -> Content:
+    """A problem after `head`: what happened, and what to do in a second line."""
+    fix = (f"\n→ {problem.fix}" if problem.fix else "", WARN)
+    return Content.assemble((head, BAD), (problem.what, style), fix)

@@ -13,9 +13,9 @@ from textual.reactive import Reactive
 from textual.timer import Timer
 
 from core.text import Clean
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import CHAT
-from tui.control.messages import Branched, Copied, Edited, Noted
+from tui.control.messages import Branched, Copied, Edited
 from tui.state.branches import place_words
 from tui.state.chats import option_words, title_of
 from tui.state.format import BAD, DIM, WARN, fit, plural
@@ -66,10 +66,8 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._seen_rows = 0
         self._title = ""
         self._zoomed = False
-        self._code_copied: tuple[int, int] = (
-            0,
-            0,
-        )  # message number, and how many of its blocks were copied, the last first
+        # message number, and how many of its blocks were copied, the last first
+        self._code_copied: tuple[int, int] = (0, 0)
         self._flusher: Timer | None = None
         self._gives_way = self._gave_way = False
 
@@ -203,19 +201,19 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         if turn is not None and turn.text:
             self.post_message(Copied(turn.text))
         else:
-            self.post_message(Noted("There is no answer to copy yet."))
+            self.app.notify("There is no answer to copy yet.")
 
     def action_copy_code(self) -> None:
         turn = self._chosen()
         blocks = code_blocks(turn.text) if turn is not None else []
         if turn is None or not blocks:
-            self.post_message(Noted("This message has no code block."))
+            self.app.notify("This message has no code block.")
             return
         number, copied = self._code_copied
         copied = copied % len(blocks) if number == turn.number else 0
         self._code_copied = (turn.number, copied + 1)
         if len(blocks) > 1:
-            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}. Y copies the previous one."))
+            self.app.notify(f"Code block {len(blocks) - copied} of {len(blocks)}. Y copies the previous one.")
         self.post_message(Copied(blocks[-1 - copied]))
 
     def action_edit_message(self) -> None:
@@ -225,7 +223,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         if turn is not None and turn.role == "user":
             self.post_message(Edited(turn.number))
         else:
-            self.post_message(Noted("Select a question with [ and ], then press e to edit it."))
+            self.app.notify("Select a question with [ and ], then press e to edit it.")
 
     def _chosen(self) -> Turn | None:
         number = self._marked.turn.number if self._marked is not None else None
@@ -241,12 +239,14 @@ def chat_words(state: UiState) -> list[str]:
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:
     """Text of an empty conversation: the state, and what to do next."""
-    snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
+    return Content("\n").join([*head, *_empty_lines(state, width, is_demo=bool(note))])
+
+
+def _empty_lines(state: UiState, width: int, *, is_demo: bool) -> list[Content]:
+    snapshot = state.snapshot
     if recovery := held(snapshot):
-        return Content("\n").join(
-            [*head, Content.styled(recovery.text, WARN), Content("Your choices are listed below.")]
-        )
+        return [Content.styled(recovery.text, WARN), Content("Your choices are listed below.")]
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
         text = (
@@ -254,22 +254,18 @@ def empty_content(state: UiState, note: str, width: int = 72) -> Content:
         )
         if state.last is not None:
             text += f"\n\nCtrl+L continues the last conversation: {fit(state.last.title, 40).rstrip()}"
-        text += f"\n\n{_SURVIVAL}" if note else ""
+        text += f"\n\n{_SURVIVAL}" if is_demo else ""
         other = "\n\nAnother program is using the model; its answer is shown there."
-        return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
+        return [Content(text + (other if snapshot.running else ""))]
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
-        return Content("\n").join(
-            [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state, width)]
-        )
+        return [Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state, width)]
     if snapshot.plan_status == "broken":
-        text = "The model stopped – see pane 2 for the reason.\n\nCtrl+O loads it again, or another one."
-        return Content("\n").join(
-            [*head, Content.styled(text.split("\n")[0], BAD), *map(Content, text.split("\n")[1:])]
-        )
+        stopped = "The model stopped – see pane 2 for the reason."
+        return [Content.styled(stopped, BAD), Content("\nCtrl+O loads it again, or another one.")]
     if not state.attached:
         stopped = "macluster's service isn't running on this Mac; the reason is at the top."
-        return Content("\n").join([*head, Content(stopped if state.offline else "Connecting to macluster's service…")])
+        return [Content(stopped if state.offline else "Connecting to macluster's service…")]
     if state.preparing:
-        return Content("\n").join([*head, Content(state.preparing), Content(""), Content(_SURVIVAL)])
+        return [Content(state.preparing), Content(""), Content(_SURVIVAL)]
     text = "No model is loaded.\n\nCtrl+O shows the models on this Mac and how they fit.\nF1 explains what you see."
-    return Content("\n").join([*head, Content(text)])
+    return [Content(text)]

@@ -27,24 +27,14 @@ from tui.state.hops import ring_of
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState, own_first
 from tui.widgets.layer_bar import layer_bar
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import StateView
 
 
-class ClusterStrip(TextView):
+class ClusterStrip(StateView):
     """Split, Macs, hops: one line each."""
 
-    def __init__(self) -> None:
-        super().__init__(id="strip")
-        self._state = UiState()
-
-    def show(self, state: UiState) -> None:
-        self._state = state
-        if not self.display or self.size.width <= 0:
-            return
-        self.draw(strip_content(state, self.size.width, time.time()))
-
-    def on_resize(self) -> None:
-        self.show(self._state)
+    def content_of(self, state: UiState, width: int) -> Content:
+        return strip_content(state, width, time.time())
 
 
 def strip_content(state: UiState, width: int, now: float) -> Content:
@@ -84,18 +74,10 @@ def _macs(state: UiState) -> Content:
         return Content.assemble(
             (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
         )
-    parts = [
-        Content.assemble(
-            (peer_mark(p).glyph, peer_mark(p).style),
-            f" {p.name} {_memory(p)}",
-        )
-        for p in peers
-    ]
-    return (
-        Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
-        if parts
-        else Content.styled("no Macs seen yet", DIM)
-    )
+    if not peers:
+        return Content.styled("no Macs seen yet", DIM)
+    parts = [Content.assemble((peer_mark(p).glyph, peer_mark(p).style), f" {p.name} {_memory(p)}") for p in peers]
+    return Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
 
 
 def _memory(peer: Peer) -> str:

@@ -27,6 +27,7 @@ Conversations are saved automatically, with all their versions; v in the chat tu
 that was saved under a name together with its cache, so it resumes at once on any split of the same model."""
 
     ACTIONS = CONVERSATION_LIST
+    KEY = "key"
 
     def __init__(self) -> None:
         super().__init__(id="conversations")
@@ -36,10 +37,7 @@ that was saved under a name together with its cache, so it resumes at once on an
     def show(self, rows: tuple[SavedChat, ...], open_id: str, now: float) -> None:
         self._open = self._first = open_id
         self._now = now
-        self.list_items(rows)
-
-    def key_of(self, item: SavedChat) -> str:
-        return item.key
+        self.show_items(rows)
 
     def rows_of(self, items: tuple[SavedChat, ...], width: int) -> list[Content]:
         return [row_content(row, self._open, self._now, width) for row in items]

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widgets import OptionList
 
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 
 CURSOR: Final = "▸"
 # a row starts with its mark and a blank, or with a blank

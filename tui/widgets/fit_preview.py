@@ -6,12 +6,14 @@ from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
 from core.requests.plans import Forecast, ModelChoice, PlanRequest
-from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
-from tui.state.droppable_macs import survival
+from tui.state.disks import DiskRow, copies_of, disk_rows, names_of, transfer_words, transfers_of
 from tui.state.format import (
     BAD,
     DIM,
     GOOD,
+    STEPS,
+    TEXTURES,
+    TINTS,
     WARN,
     context_length,
     day,
@@ -21,19 +23,25 @@ from tui.state.format import (
     gigabytes,
     gigabytes_short,
     is_of_ranks,
+    layer_range,
     part_of,
     rate,
     weights_text,
 )
 from tui.state.load_options import option_words
+from tui.state.plan_words import survival
 from tui.state.progress_rate import left_words
 from tui.state.state import UiState
-from tui.widgets.disk_map import map_lines
+from tui.widgets.banner import problem_content
 from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import all_reduce_lines, is_of_sight, note_content, prompt_words
 
 DENSE_ROWS, FEW_ROWS = 16, 9
+
+
+_NAME = 12
+_WORDS = 16
 
 
 class FitPreview(Pane):
@@ -106,9 +114,7 @@ def fit_content(
     problem, step = _problem_lines(choice, state), _next_step(choice)
     expected = [
         _forecast_lines(
-            choice.preview.forecast,
-            fits=is_same and choice.preview.plan is not None,
-            everywhere=_is_everywhere(choice),
+            choice.preview.forecast, fits=is_same and choice.preview.plan is not None, everywhere=_is_everywhere(choice)
         ),
         _disk_lines(choice, state, width),
     ]
@@ -209,9 +215,7 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     problem, broken = choice.preview.problem, state.snapshot.plan_problem
     is_coming = not choice.layers and transfers_of(choice, state.snapshot)  # the missing part is being copied
     if problem is not None and not is_coming and (choice.path or choice.offer or not choice.layers):
-        lines.append(Content.assemble(("✗ ", BAD), problem.what))
-        if problem.fix:
-            lines.append(Content.styled(f"→ {problem.fix}", WARN))
+        lines.append(problem_content(problem))
     if state.snapshot.plan_status == "broken" and broken is not None:
         lines.append(Content.assemble(("✗ the last load failed: ", BAD), broken.what))
     return lines
@@ -243,3 +247,30 @@ def _next_step(choice: ModelChoice) -> list[Content]:
     if choice.preview.plan is not None and not choice.offer:
         return [Content.styled("Enter: load · e: edit the split · c: context length", DIM)]
     return []
+
+
+def map_lines(choice: ModelChoice, now: Snapshot, width: int) -> list[Content]:
+    """One line per Mac in `width` cells; none if every disk has all of the model, or no disk any."""
+    rows = disk_rows(choice, now)
+    bar = max(8, min(40, width - _NAME - _WORDS))
+    lines = [_line(index, row, choice.layers, bar) for index, row in enumerate(rows)]
+    return [Content.styled("Layers on disk", DIM), *lines] if lines else []
+
+
+def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:
+    there = layer_cells(row.ranges, layers, bar)
+    texture, tint = TEXTURES[index % len(TEXTURES)], TINTS[index % len(TINTS)]
+    cells = "".join(texture if cell else STEPS[0] for cell in there)
+    held = sum(stop - start for start, stop in row.ranges)
+    ranges = ", ".join(layer_range(*each) for each in row.ranges)
+    words = "all" if held == layers else "none" if not held else ranges
+    return Content.assemble(fit(row.name, _NAME - 1) + " ", (cells, tint), f" {words}", (row.coming, DIM))
+
+
+def layer_cells(ranges: tuple[tuple[int, int], ...], layers: int, width: int) -> list[bool]:
+    """For each of `width` cells, whether all its layers are in the half-open `ranges`."""
+    there = {layer for start, stop in ranges for layer in range(start, stop)}
+    spans = [
+        (cell * layers // width, max(cell * layers // width + 1, (cell + 1) * layers // width)) for cell in range(width)
+    ]
+    return [all(layer in there for layer in range(*span)) for span in spans]

@@ -204,19 +204,16 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
         why = "several answers share the ring" if ring.rows > 1 else "the round trip isn't measured yet"
         return Content.styled(f"Can't say what a cable would gain here: {why}.", DIM)
     if worth.saved_s < WORTH_SAYING * worth.token_s:
-        return Content(_nothing_to_gain(spent.compute_s / spent.token_s))
+        compute = spent.compute_s / spent.token_s
+        if compute >= 0.5:
+            return Content(f"Nothing to gain here: compute takes {100 * compute:.0f} % of a token.")
+        return Content("A cable wouldn't help here: the network isn't what takes the time.")
     head = (("▲ Slowest hop. ", WARN),) if hop is ring.slowest else ()
     return Content.assemble(
         *head,
         f"With a cable ({duration(CABLE_RTT_S)} round trip instead of {duration(rtt_s)}) this hop would save "
         f"{duration(worth.saved_s)} of a token's {duration(worth.token_s)}: +{100 * worth.gain:.0f} % tok/s.",
     )
-
-
-def _nothing_to_gain(compute: float) -> str:
-    if compute >= 0.5:
-        return f"Nothing to gain here: compute takes {100 * compute:.0f} % of a token."
-    return "A cable wouldn't help here: the network isn't what takes the time."
 
 
 def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Content:

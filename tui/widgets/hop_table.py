@@ -44,7 +44,11 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
     slowest = ring.slowest
     lines = [_head(label, bar, top)]
     lines += [_line(hop, label, bar, top, now, slowest=hop is slowest) for hop in ring.hops]
-    lines += _sums(ring, width)
+    spent = ring.shares
+    if spent is None or spent.token_s <= 0:
+        lines.append(Content.styled("Times appear with the next answer.", DIM))
+    else:
+        lines += _shares(spent, ring, width)
     return Content("\n").join(lines)
 
 
@@ -72,13 +76,6 @@ def _megabytes(bytes_per_s: float | None) -> str:
         return "–"
     value = bytes_per_s / 1e6
     return f"{value:.1f}" if value < 10 else f"{value:.0f}"
-
-
-def _sums(ring: Ring, width: int) -> list[Content]:
-    spent = ring.shares
-    if spent is None or spent.token_s <= 0:
-        return [Content.styled("Times appear with the next answer.", DIM)]
-    return _shares(spent, ring, width)
 
 
 def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from textual.content import Content
 from textual.widgets.option_list import Option
@@ -13,7 +13,9 @@ Item = TypeVar("Item")
 
 
 class ItemList(CursorList, Generic[Item]):
-    """One line per item. Subclasses define an item's key and how items are drawn."""
+    """One line per item. Subclasses name the field that identifies an item, and draw the items."""
+
+    KEY: ClassVar[str]
 
     def __init__(self, *, id: str, items: tuple[Item, ...] = (), first: str = "") -> None:
         super().__init__(*(Option("") for _ in items), id=id, markup=False)
@@ -22,7 +24,7 @@ class ItemList(CursorList, Generic[Item]):
         self._first = first
 
     def key_of(self, item: Item) -> str:
-        raise NotImplementedError
+        return str(getattr(item, self.KEY))
 
     def rows_of(self, items: tuple[Item, ...], width: int) -> list[Content]:
         raise NotImplementedError
@@ -35,7 +37,7 @@ class ItemList(CursorList, Generic[Item]):
         at = self.highlighted
         return self._items[at] if at is not None and at < len(self._items) else None
 
-    def list_items(self, items: tuple[Item, ...]) -> None:
+    def show_items(self, items: tuple[Item, ...]) -> None:
         key = self._pointed_key
         self._items = items
         self._draw(key)

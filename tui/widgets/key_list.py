@@ -22,15 +22,7 @@ This Mac stores only a hash of a key and its last four characters. A lost key ca
 revoke the old one."""
 
     ACTIONS = KEY_LIST
-
-    def __init__(self) -> None:
-        super().__init__(id="api-keys")
-
-    def show(self, clients: tuple[ApiClient, ...]) -> None:
-        self.list_items(clients)
-
-    def key_of(self, item: ApiClient) -> str:
-        return item.name
+    KEY = "name"
 
     def rows_of(self, items: tuple[ApiClient, ...], width: int) -> list[Content]:
         return [_row_content(client, width) for client in items]

@@ -13,10 +13,10 @@ from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
-from tui.state.logs import LogFilter, beginning, is_wanted, long_lines, next_level, next_mac, short_lines
+from tui.state.logs import LEVELS, LogFilter, beginning, is_wanted, long_lines, next_mac, short_lines
 from tui.state.state import LOGS_KEPT, UiState
 
 _COLOURS = {"WARN": "text-warning", "ERROR": "text-error"}
@@ -122,7 +122,8 @@ path."""
         self.post_message(self.Described())
 
     def action_level(self) -> None:
-        self.choose(next_level(self.chosen))
+        least = LEVELS[(LEVELS.index(self.chosen.least) + 1) % len(LEVELS)]
+        self.choose(self.chosen._replace(least=least))
 
     def action_wrap(self) -> None:
         self.wraps = not self.wraps

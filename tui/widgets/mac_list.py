@@ -19,15 +19,7 @@ model has the trust of its least trusted Mac.
 "sees" says what a Mac can read of a conversation with the loaded model."""
 
     ACTIONS = MAC_LIST
-
-    def __init__(self, device_id: str = "") -> None:
-        super().__init__(id="macs", first=device_id)
-
-    def show(self, macs: tuple[TrustedMac, ...]) -> None:
-        self.list_items(macs)
-
-    def key_of(self, item: TrustedMac) -> str:
-        return item.device_id
+    KEY = "device_id"
 
     def rows_of(self, items: tuple[TrustedMac, ...], width: int) -> list[Content]:
         return [row_content(mac, items, width) for mac in items]

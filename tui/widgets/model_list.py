@@ -31,6 +31,7 @@ The preview shows where the layers would go. Enter loads the model with what you
 bits)."""
 
     ACTIONS = MODEL_LIST
+    KEY = "name"
 
     def __init__(self) -> None:
         super().__init__(id="models")
@@ -38,10 +39,7 @@ bits)."""
 
     def show(self, choices: tuple[ModelChoice, ...], now: Snapshot) -> None:
         self._now = now
-        self.list_items(choices)
-
-    def key_of(self, item: ModelChoice) -> str:
-        return item.name
+        self.show_items(choices)
 
     def rows_of(self, items: tuple[ModelChoice, ...], width: int) -> list[Content]:
         return [row_content(choice, self._now, width) for choice in items]

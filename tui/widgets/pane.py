@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import PANE, Action
 from tui.control.messages import Copied
 from tui.state.state import UiState

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from textual.actions import parse
 from textual.content import Content
 from textual.geometry import Region
 
@@ -115,8 +114,7 @@ time. A Mac that is left out holds no layers of the next model you load."""
         self._move(len(self._state.snapshot.peers))
 
     def why_not(self, run: str) -> str:
-        _, name, words = parse(run)
-        return why_not_mac(self._state, self.pointed, str(words[0])) if name == "ask" else ""
+        return why_not_mac(self._state, self.pointed, run)
 
     def action_ask(self, action: MacAction) -> None:
         pointed = self.pointed

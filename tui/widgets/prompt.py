@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.control.key_owner import KeyOwner
+from tui.control.actions import KeyOwner
 from tui.control.keymap import PROMPT
 from tui.control.messages import Sent
 from tui.state.chats import Chat

@@ -27,6 +27,7 @@ Rows in one lane step together, so several answers cost little more than one. "r
 tok/s counts from the first token of the answer."""
 
     ACTIONS = ROW_LIST
+    KEY = "request_id"
 
     def __init__(self) -> None:
         super().__init__(id="rows")
@@ -34,10 +35,7 @@ tok/s counts from the first token of the answer."""
 
     def show(self, rows: tuple[BatchRow, ...], ours: str) -> None:
         self._ours = ours
-        self.list_items(rows)
-
-    def key_of(self, item: BatchRow) -> str:
-        return item.request_id
+        self.show_items(rows)
 
     def rows_of(self, items: tuple[BatchRow, ...], width: int) -> list[Content]:
         return rows_content(items, self._ours, width)

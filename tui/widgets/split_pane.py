@@ -6,7 +6,6 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Plan, Stage, StageState
-from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -22,8 +21,10 @@ from tui.state.format import (
     gigabytes_short,
     part_of,
 )
+from tui.state.plan_words import survival
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
+from tui.widgets.banner import problem_content
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.token_bar import TokenBar
 
@@ -51,12 +52,8 @@ model that fits is fastest there."""
     def draw(self, state: UiState, width: int) -> Drawing:
         self._token_bar.show(state)
         plan = state.snapshot.plan
-        title = (
-            f"2 Layer split · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)"
-            if plan
-            else "2 Layer split"
-        )
-        return Drawing(title, split_content(state, width), self._token_bar.caption or _subtitle(state))
+        more = f" · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)" if plan else ""
+        return Drawing(f"2 Layer split{more}", split_content(state, width), self._token_bar.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:
@@ -77,10 +74,7 @@ def split_content(state: UiState, width: int) -> Content:
     snapshot = state.snapshot
     lines: list[Content] = []
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
-        problem = snapshot.plan_problem
-        lines.append(Content.assemble(("✗ broken  ", BAD), problem.what))
-        if problem.fix:
-            lines.append(Content.styled(f"→ {problem.fix}", WARN))
+        lines.append(problem_content(snapshot.plan_problem, "✗ broken  "))
     plan = snapshot.plan
     if plan is None:
         return Content("\n").join(lines) if lines else Content(_NO_PLAN)

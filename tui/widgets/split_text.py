@@ -13,9 +13,10 @@ from core.events import Plan
 from core.requests.plans import Forecast
 from core.settings import GB
 from tui.state.boundaries import Boundaries
-from tui.state.format import BAD, DIM, GOOD, WARN, age, between, duration, fit, gauge, gigabytes, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, age, duration, fit, gauge, gigabytes, plural
 from tui.state.split_effects import Effect, OnDisk, Share
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
+from tui.widgets.text_view import title_line
 
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9
 _ON_DISK: Final = 24
@@ -35,10 +36,10 @@ class Loaded(NamedTuple):
 
 
 def title_content(plan: Plan | None, state: str, width: int) -> Content:
-    name = " Edit split"
-    right = f"{plural(plan.layers, 'layer')} · {state} " if plan else ""
-    line = between(f"{name} · {plan.model}" if plan else name, right, width)
-    return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    if plan is None:
+        return title_line("Edit split", "", width)
+    right = f"{plural(plan.layers, 'layer')} · {state}"
+    return title_line("Edit split", right, width, more=f" · {plan.model}", style=DIM)
 
 
 def bar_content(now: Boundaries, names: Sequence[str], width: int) -> Content:

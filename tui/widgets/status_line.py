@@ -1,31 +1,30 @@
-"""The status line: Macs, model, speed, slowest hop, trust, readiness."""
+"""The status line (Macs, model, speed, slowest hop, trust, readiness), and the line above the zoomed chat."""
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from tui.state.format import BAD, DIM, GOOD, WARN, cable_mark, duration, fit, is_ready, plural, spark, trust_mark
 from tui.state.hops import ring_of
 from tui.state.recovery import lost_name, readiness
 from tui.state.state import UiState, strangers
-from tui.widgets.text_view import TextView
+from tui.widgets.chat_log import chat_words
+from tui.widgets.prompt import context_words
+from tui.widgets.text_view import StateView
+
+_LEAST = 12  # cells for " Chat" and the separators
 
 
-class StatusLine(TextView):
+class StatusLine(StateView):
     """One line; the least important parts are left out first."""
 
     def __init__(self, note: str) -> None:
         super().__init__(id="status")
         self._note = note
-        self._state = UiState()
 
-    def show(self, state: UiState) -> None:
-        self._state = state
-        if self.size.width > 0:
-            self.draw(status_content(state, self.size.width, self._note))
-
-    def on_resize(self) -> None:
-        self.show(self._state)
+    def content_of(self, state: UiState, width: int) -> Content:
+        return status_content(state, width, self._note)
 
 
 def status_content(state: UiState, width: int, note: str = "") -> Content:
@@ -135,3 +134,21 @@ def _work_words(state: UiState) -> tuple[str, str]:
     if (answer is not None and answer.first_at is not None) or any(row.state == "writing" for row in rows):
         return "● writing", GOOD
     return ("◌ reading", WARN) if answer is not None or state.snapshot.running else ("● ready", GOOD)
+
+
+class ChatTitle(StateView):
+    """Model, Macs, options, context and readiness."""
+
+    def content_of(self, state: UiState, width: int) -> Content:
+        return title_content(state, width)
+
+
+def title_content(state: UiState, width: int) -> Content:
+    plan, words = state.snapshot.plan, chat_words(state)
+    if plan is not None:
+        words.insert(1, plural(len(plan.stages), "Mac"))
+    now, style = readiness_words(state)
+    context = fit(context_words(state), width - cell_len(now) - _LEAST).rstrip()
+    right = Content.assemble((f" {context} · " if context else " ", DIM), (f"{now} ", style))
+    left = Content(fit(" " + " · ".join(["Chat", *words]), width - right.cell_length)).stylize("bold", 0, 5)
+    return left + right

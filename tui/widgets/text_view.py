@@ -1,4 +1,4 @@
-"""A piece of text that changes."""
+"""Pieces of text that change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Static
+
+from tui.state.format import between
+from tui.state.state import UiState
 
 
 class TextView(Static):
@@ -25,3 +28,29 @@ class TextView(Static):
         # not `size`, which lays out everything out of sight for a new widget
         width, height = self.outer_size - self.gutter.totals
         self.update(content, layout=height < 1 or content.get_height({}, width) != height)
+
+
+class StateView(TextView):
+    """Text about the state, drawn again for another width."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._state = UiState()
+
+    def content_of(self, state: UiState, width: int) -> Content:
+        raise NotImplementedError
+
+    def show(self, state: UiState) -> None:
+        self._state = state
+        if self.display and self.size.width > 0:
+            self.draw(self.content_of(state, self.size.width))
+
+    def on_resize(self) -> None:
+        self.show(self._state)
+
+
+def title_line(name: str, right: str, width: int, *, more: str = "", style: str = "") -> Content:
+    """The screen's name in bold and `more` on the left, `right` in `style` at the other end of `width` cells."""
+    end = f"{right} " if right else ""
+    line = between(f" {name}{more}", end, width)
+    return Content(line).stylize("bold", 0, len(name) + 1).stylize(style, max(0, len(line) - len(end)), len(line))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, get_args
 
 from textual.content import Content
 
 from core.events import Topology
 from core.requests.plans import PlanPreview
 from tui.control.keymap import TOPOLOGY_LIST
+from tui.state.load_options import TOPOLOGIES
 from tui.widgets.item_list import ItemList
 from tui.widgets.topology_text import Now, row_content
-
-TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
 class TopologyList(ItemList[Topology]):
@@ -42,7 +40,7 @@ the token ids.
 
     def show(self, previews: Mapping[Topology, PlanPreview], now: Now) -> None:
         self._previews, self._now = previews, now
-        self.list_items(TOPOLOGIES)
+        self.show_items(TOPOLOGIES)
 
     def why_not(self, run: str) -> str:
         now, topology = self._now, self.pointed

@@ -11,21 +11,10 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests.plans import Forecast, PlanPreview
-from tui.state.all_reduce_words import all_reduce_share, faster
-from tui.state.format import (
-    BAD,
-    DIM,
-    GOOD,
-    WARN,
-    Mark,
-    between,
-    duration,
-    fit,
-    gigabytes_short,
-    is_of_ranks,
-    part_of,
-    plural,
-)
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, duration, fit, gigabytes_short, is_of_ranks, part_of, plural
+from tui.state.plan_words import all_reduce_share, faster
+from tui.widgets.banner import problem_content
+from tui.widgets.text_view import title_line
 
 _NAME, _LAYERS, _SENDS = 12, 9, 13
 
@@ -39,10 +28,8 @@ class Now(NamedTuple):
 
 
 def title_content(model: str, asked: int, of: int, width: int) -> Content:
-    name = " Topology"
-    right = f"planning · {asked} of {of} " if model and asked < of else ""
-    line = between(f"{name} · {model}" if model else name, right, width)
-    return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    right = f"planning · {asked} of {of}" if model and asked < of else ""
+    return title_line("Topology", right, width, more=f" · {model}" if model else "", style=DIM)
 
 
 def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width: int) -> Content:
@@ -167,9 +154,8 @@ def prompt_words(forecast: Forecast) -> str:
 
 
 def _problem_lines(preview: PlanPreview) -> list[Content]:
-    if problem := preview.problem:
-        cure = [Content.styled(f"→ {problem.fix}", WARN)] if problem.fix else []
-        return [Content.assemble(("✗ ", BAD), problem.what), *cure, Content("")]
+    if preview.problem:
+        return [problem_content(preview.problem), Content("")]
     lacking = [s.peer for s in preview.plan.stages if s.device_id in preview.missing_on] if preview.plan else []
     if not lacking:
         return []

@@ -8,20 +8,9 @@ from core.events import Plan
 from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
-from tui.state.format import (
-    BAD,
-    DIM,
-    GOOD,
-    WARN,
-    age,
-    between,
-    cable_mark,
-    fingerprint,
-    fingerprint_short,
-    fit,
-    trust_mark,
-)
+from tui.state.format import BAD, DIM, GOOD, WARN, age, cable_mark, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
+from tui.widgets.text_view import title_line
 
 _KEPT = {
     "keychain": ("●", "in this Mac's keychain", GOOD),
@@ -36,9 +25,7 @@ def title_content(view: TrustView | None, width: int) -> Content:
         return Content.styled(" Trust · loading…", "bold")
     mark = trust_mark(view.level)
     least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and view.level != "paired" else ""
-    right = f"{mark.glyph} {mark.word}{least} "
-    line = between(" Trust", right, width)
-    return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))
+    return title_line("Trust", f"{mark.glyph} {mark.word}{least}", width, style=mark.style)
 
 
 def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
@@ -72,11 +59,7 @@ def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
 def _recovery(view: TrustView) -> Content:
     if view.has_recovery:
         return Content.assemble("Recovery words  ", ("● ", GOOD), "created. Anyone who has them can become admin")
-    return Content.assemble(
-        "Recovery words  ",
-        ("▲ ", WARN),
-        "none – if no admin Mac is left, all must pair again (w)",
-    )
+    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none – if no admin Mac is left, all must pair again (w)")
 
 
 def _weakest(view: TrustView) -> list[Content]:
@@ -90,20 +73,17 @@ def _weakest(view: TrustView) -> list[Content]:
 def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
     """All about one Mac, and the possible actions; its fingerprint `whole`, or its ends."""
     mark = trust_mark(mac.level)
+    could_be_a_rank = mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
     lines = [
         Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),
         *([Content(f"{mac.reason}")] if mac.reason else []),
         Content.assemble(("key SHA-256  ", DIM), _key(mac, width, whole=whole)),
         *([Content.assemble(("since epoch  ", DIM), str(mac.added_epoch))] if mac.added_epoch else []),
         Content.assemble(("sees         ", DIM), mac.sees or "nothing (it isn't part of the loaded model)"),
-        *([Content.styled(_AS_A_RANK, DIM)] if _could_be_a_rank(mac) else []),
+        *([Content.styled(_AS_A_RANK, DIM)] if could_be_a_rank else []),
         Content(""),
     ]
     return Content("\n").join([*lines, *_actions_content(view, mac)])
-
-
-def _could_be_a_rank(mac: TrustedMac) -> bool:
-    return mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
 
 
 def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:

@@ -59,8 +59,10 @@ def welcome_content(state: UiState, width: int, looked_s: float) -> Content:
         _step(2, "It appears here. Press p, then type six digits on both Macs", is_done=bool(paired)),
         *(Content.assemble(("     ● ", GOOD), f"paired with {fit(p.name, 32).rstrip()}") for p in paired[:MACS_SHOWN]),
         _step(3, "Press Ctrl+O to choose a model", is_done=False),
-        *(() if paired else (Content(""), *(_nothing_found() if not found else ()), _alone())),
     ]
+    if not paired:
+        alone = Content.styled("You can also start alone: Ctrl+O shows models for one Mac.", DIM)
+        lines += [Content(""), *(_nothing_found() if not found else ()), alone]
     return Content("\n").join(lines)
 
 
@@ -90,7 +92,3 @@ def _nothing_found() -> tuple[Content, ...]:
         Content.assemble("  ", ("a", key), "  add by address        ", ("r", key), "  scan again"),
         Content.assemble("  ", ("c", key), "  check: firewall · Local Network permission · same subnet"),
     )
-
-
-def _alone() -> Content:
-    return Content.styled("You can also start alone: Ctrl+O shows models for one Mac.", DIM)

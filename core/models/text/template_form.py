@@ -89,6 +89,8 @@ def in_form(turns: Sequence[Turn], form: TemplateForm) -> list[Turn]:
         told = [_renamed(turn, ids) for turn in told]
     if not form.together:
         told = [part for turn in told for part in _apart(turn)]
+    if not (form.together or form.repeats):
+        told = _alternating(told)
     return [_written(turn, form) for turn in told]
 
 
@@ -113,6 +115,18 @@ def _apart(turn: Turn) -> list[Turn]:
     if not (turn.get("tool_calls") and turn["content"]):
         return [turn]
     return [{key: value for key, value in turn.items() if key != "tool_calls"}, {**turn, "content": ""}]
+
+
+def _alternating(turns: Sequence[Turn]) -> list[Turn]:
+    """With an empty user message between two texts of the assistant: calls and results between them don't count."""
+    told: list[Turn] = []
+    before = ""
+    for turn in turns:
+        if turn["role"] != "tool" and not turn.get("tool_calls"):
+            told += [_said("user", "")] if before == turn["role"] == "assistant" else []
+            before = turn["role"]
+        told.append(turn)
+    return told
 
 
 def _written(turn: Turn, form: TemplateForm) -> Turn:

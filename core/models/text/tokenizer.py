@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import mlx_lm.utils as mlx_utils
+import msgspec
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
 from transformers.utils.chat_template_utils import encode_marked_chat
 
@@ -33,7 +34,6 @@ from core.models.text.call_forms import JSON_TAGS, form_of, template_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
-from core.models.text.generation_config import recommended
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.harmony import (
@@ -49,7 +49,8 @@ from core.models.text.plain_tools import with_tools, without_calls
 from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
 from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
-from core.requests.answers import Message, TemplateOptions
+from core.requests.answers import Message, ModelOption, TemplateOptions
+from core.sampling_options import Sampling
 
 _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what tokenizer.json says
 # bytes of a token's piece of text, by mlx-lm's class for the tokenizer's decoder
@@ -353,3 +354,19 @@ def _arguments() -> Set[str]:
     from transformers import PreTrainedTokenizerBase
 
     return inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys()
+
+
+def recommended(config: dict[str, Any]) -> Sampling:
+    """Sampling that a model recommends in its generation_config.json. A missing or invalid value is the default of
+    OpenAI's API.
+    """
+    found = {"temperature": 0.0 if config.get("do_sample") is False else 1.0}
+    for name in get_args(ModelOption) if found["temperature"] else ():
+        try:
+            msgspec.convert({name: config[name]}, Sampling)
+        except (KeyError, msgspec.ValidationError):
+            continue
+        found[name] = config[name]
+    if found.get("top_p") == 1:
+        found["top_p"] = 0.0  # both cut nothing off
+    return msgspec.convert(found, Sampling)

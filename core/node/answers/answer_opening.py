@@ -15,9 +15,8 @@ from core.node.answers.answer_record import chosen, going_on, record_of
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
 from core.node.answers.running_answer import RunningAnswer
-from core.node.answers.token_log import AnswerRecord
+from core.node.answers.token_log import AnswerRecord, UnloggedAnswer
 from core.node.answers.tokenizer import Tokenizer
-from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.bus import Bus
 from core.node.base.stopwatch import Stopwatch
 from core.node.ring.plan_leader import PlanLeader

@@ -26,11 +26,10 @@ from core.node.answers.answer_archive import AnswerArchive, unwritable
 from core.node.answers.answer_opening import AnswerOpening
 from core.node.answers.answer_record import new_request_id, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
-from core.node.answers.batch_view import batch_now
 from core.node.answers.kv_mirror import Mirror
 from core.node.answers.log_sync import LogSync
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.running_answer import EndedConversation, RunningAnswer
+from core.node.answers.running_answer import EndedConversation, RunningAnswer, batch_now
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.context import NodeContext
 from core.node.base.stopwatch import Stopwatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -15,12 +15,11 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.stops import StopTexts
 from core.errors import Problem
-from core.events import FinishReason, PromptLogprobs
+from core.events import Batch, BatchRow, FinishReason, PromptLogprobs
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_stream import PlainReader, Reader
-from core.node.answers.token_log import AnswerRecord, TokenLog
+from core.node.answers.token_log import AnswerRecord, TokenLog, UnloggedAnswer
 from core.node.answers.tokenizer import AnswerText
-from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
 from core.rates import decode_rate
@@ -201,3 +200,27 @@ def _named(report: PromptLogprobs, decoded: Decoded | Refused) -> PromptLogprobs
         msgspec.structs.replace(each, names=tuple(islice(names, len(each.top) + 1))) for each in report.tokens
     )
     return msgspec.structs.replace(report, tokens=tokens)
+
+
+def batch_now(reported: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
+    """The rows of `reported` that still run, then the answers that the worker does not have yet."""
+    alive = [row for row in reported.rows if row.request_id in running and running[row.request_id].is_handed_over]
+    known = {row.request_id for row in alive}
+    unknown = [one for name, one in running.items() if name not in known]
+    rows = (*(_measured(row, running[row.request_id]) for row in alive), *map(_waiting, unknown))
+    return msgspec.structs.replace(reported, rows=rows)
+
+
+def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:
+    return msgspec.structs.replace(row, tokens_per_s=running.so_far("stop").decode_tokens_per_s, client=running.client)
+
+
+def _waiting(running: RunningAnswer) -> BatchRow:
+    record = running.record
+    return BatchRow(
+        request_id=record.request_id,
+        prompt_tokens=len(record.prompt),
+        written=len(running.tokens),
+        max_tokens=record.max_tokens,
+        client=running.client,
+    )

@@ -196,6 +196,25 @@ class TokenLog:
         self.unsynced = 0
 
 
+class UnloggedAnswer:
+    """Stands in for the `TokenLog` of an answer that is not kept: has its methods, and writes nothing."""
+
+    unsynced = 0
+
+    def append(self, token: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def join(self, macs: Collection[str]) -> None: ...
+
+    def syncing(self) -> Callable[[], None]:
+        return lambda: None
+
+    def close(self, reason: FinishReason | None = None) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 def _force_and_close(fd: int) -> None:
     try:
         os.fsync(fd)

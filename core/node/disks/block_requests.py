@@ -85,7 +85,7 @@ class BlockRequests:
             del self._waiting[source, request.number]
 
 
-class _Asked(NamedTuple):
+class _OpenRequest(NamedTuple):
     request: LinkRequest
     answer: Future[memoryview]
 
@@ -99,7 +99,7 @@ class BlockLink:
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
         self._sender, self._receiver = link.sender(), link.receiver()
         self._files: FileList | None = None
-        self._asks: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._asks: SimpleQueue[_OpenRequest | None] = SimpleQueue()
         self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
         self._ended: MaclusterError | None = None
         tasks.thread("Fetching blocks of a model", self._work)
@@ -110,7 +110,7 @@ class BlockLink:
 
     async def ask(self, request: LinkRequest) -> memoryview:
         """Response to a request. Raises LinkError, and closes the link then."""
-        asked = _Asked(request, Future())
+        asked = _OpenRequest(request, Future())
         self._asks.put(asked)
         if self._ended:  # the thread may not look again
             raise self._ended
@@ -140,7 +140,7 @@ class BlockLink:
         self._receiver.shut()
 
     def _work(self) -> None:
-        waiting: deque[_Asked] = deque()
+        waiting: deque[_OpenRequest] = deque()
         error: MaclusterError | None = None
         try:
             while not self._ended:
@@ -162,7 +162,7 @@ class BlockLink:
             for asked in waiting:
                 asked.answer.set_exception(self._ended)
 
-    def _next(self, *, wait: bool) -> _Asked | None:
+    def _next(self, *, wait: bool) -> _OpenRequest | None:
         """The next request that is not cancelled; None when the link is closed or, without `wait`, when none waits."""
         with suppress(Empty):
             while asked := self._asks.get(block=wait):

@@ -35,7 +35,7 @@ from core.node.disks.byte_links import (
     receive,
 )
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import MessageSender, RequestQueue
+from core.node.disks.mac_messages import MessageSender, OnePerMac
 from core.node.disks.messages import MAX_MODEL_FILES, BytesReady, BytesRequest
 
 MAX_PORTS: Final = 4  # per Mac
@@ -76,7 +76,7 @@ class FileServing:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._ports: dict[str, deque[BlockPort]] = {}
         self._last: ServedModel | None = None
-        self._requests = RequestQueue(self._open_port, MAX_PORTS)
+        self._requests = OnePerMac(self._open_port, MAX_PORTS)
 
     def gone(self, device_id: str) -> None:
         self._requests.forget(device_id)

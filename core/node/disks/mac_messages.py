@@ -26,7 +26,7 @@ class ControlLinks(MessageSender, Protocol):
         """By device id; a new link is another object."""
 
 
-class RequestQueue(Generic[_T]):
+class OnePerMac(Generic[_T]):
     """Answers one request at a time per Mac; of requests that arrive meanwhile, only the last `most` are answered."""
 
     def __init__(self, answer: Callable[[str, _T], Awaitable[None]], most: int = 1) -> None:

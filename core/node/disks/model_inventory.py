@@ -17,7 +17,7 @@ from core.node.base.bus import Bus
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import ControlLinks, RequestQueue
+from core.node.disks.mac_messages import ControlLinks, OnePerMac
 from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsRequest
 
 LOOK_S = 5.0
@@ -42,7 +42,7 @@ class ModelInventory:
         self._asked_again: dict[str, _AskedAgain] = {}
         self._numbers = count(1)
         self._sent_to: dict[str, object] = {}
-        self._requests = RequestQueue(self.look)
+        self._requests = OnePerMac(self.look)
 
     async def watch(self) -> None:
         """Scan the disk every LOOK_S seconds, forever."""

@@ -7,11 +7,12 @@ from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from core.errors import Busy
 from core.node.config import ApiOptions
 from core.node.public_api.api_clients import Clients
-from core.node.public_api.http_bodies import OWNER, Handler, refused
+from core.node.public_api.http_bodies import OWNER, refused
 from core.trust.api_keys import ApiKeys
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})

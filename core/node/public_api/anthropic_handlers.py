@@ -6,11 +6,12 @@ import secrets
 
 from aiohttp import web
 
+from core.node.base.local_server import json_reply
 from core.node.public_api.anthropic_replies import MessageEncoder, MessageReply
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_errors import UnknownModel
-from core.node.public_api.http_bodies import WATCH, json_reply, read_body
+from core.node.public_api.http_bodies import WATCH, read_body
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 

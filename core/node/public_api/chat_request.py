@@ -118,6 +118,7 @@ class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
+    response_format: ResponseFormat = ResponseFormat()
 
 
 class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
@@ -133,20 +134,17 @@ class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateOptions | None = None
-    response_format: ResponseFormat = ResponseFormat()
 
     def request(self) -> ChatRequest:
         """The request for one choice. Raises UsageError."""
         if self.functions:
             raise UsageError("functions is not supported.", "Use tools.")
         logprobs = self.top_logprobs if self.logprobs else None
-        form = self.response_format
         return completion_request(
             self,
             messages_of(self.messages),
             self.max_completion_tokens,
             logprobs,
-            shape=shape_of(form.type, (form.json_schema or JsonSchema()).schema, "response_format"),
             **tool_rules(map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False),
             template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
@@ -199,12 +197,14 @@ def completion_request(
         "logprobs": logprobs,
     }
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
+    form = asked.response_format
     return request_of(
         messages,
         sampling,
         max_tokens=asked.max_tokens if max_tokens is None else max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
+        shape=shape_of(form.type, (form.json_schema or JsonSchema()).schema, "response_format"),
         **more,
     )
 

@@ -16,7 +16,7 @@ from core.node.public_api.chat_replies import finish, usage
 
 
 class TextChoice(AnswerChoice):
-    """One answer so far."""
+    """One answer of either completions API so far."""
 
     echoed: str = ""  # the prompt's text, shown before the answer
     is_answered: bool = True  # False: only the prompt was asked for, but a model writes at least one token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -12,14 +12,13 @@ import msgspec
 from aiohttp import web
 
 from core.errors import UsageError
+from core.node.base.local_server import json_reply
 from core.node.base.stopwatch import Stopwatch
 from core.node.public_api.request_fields import request_body
 
 BODY_S: Final = 60.0  # time to send a whole body
 QUIET_S: Final = 5.0  # after this much silence a stream gets a keep-alive
 SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnected
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
@@ -46,10 +45,6 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
 def timing_of(laps: Mapping[str, float]) -> str:
     """The node's own time as a `Server-Timing` header, in milliseconds."""
     return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
-
-
-def json_reply(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
 
 
 def refused(status: int, what: str, code: str | None = None) -> web.Response:

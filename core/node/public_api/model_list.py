@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.public_api.api_errors import UnknownModel
-from core.node.public_api.http_bodies import json_reply
 
 BORROWED: Final = ("claude-", "gpt-")
 

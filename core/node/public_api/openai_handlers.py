@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from core.node.public_api.answer_so_far import AnswerChoice
+from core.errors import MaclusterError
+from core.node.answers.answer_stream import Said
 from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.api_errors import openai_error
 from core.node.public_api.chat_replies import ChatReply
 from core.node.public_api.chat_request import ChatCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.node.public_api.completions_request import Prompt, TextCompletion
-from core.node.public_api.http_bodies import WATCH, read_body
+from core.node.public_api.http_bodies import WATCH, event, read_body
 from core.node.public_api.model_list import Models
-from core.node.public_api.openai_encoder import OpenAiEncoder
 from core.node.public_api.send_reply import send_reply
+
+_STILL_THERE: Final = b": still there\n\n"  # a comment, which clients skip
+_DONE: Final = b"data: [DONE]\n\n"
 
 
 class OpenAiHandlers:
@@ -32,7 +38,7 @@ class OpenAiHandlers:
         asked = await read_body(request, ChatCompletion)
         model = self._models.find(asked.model)
         reply = ChatReply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
-        choices = [AnswerChoice(index) for index in range(asked.n)]
+        choices = [TextChoice(index) for index in range(asked.n)]
         encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
         events = self._answers.events([asked.request()] * asked.n, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
@@ -56,3 +62,35 @@ class OpenAiHandlers:
 
     async def _text(self, prompt: Prompt, model: LedModel) -> str:
         return prompt if isinstance(prompt, str) else await self._answers.text_of(prompt, model)
+
+
+class OpenAiEncoder:
+    """The `ReplyEncoder` of both completions APIs: chunks of choices, then the usage."""
+
+    has_comments: ClassVar = True
+
+    def __init__(
+        self, reply: ChatReply | CompletionReply, choices: Sequence[TextChoice], *, reports_usage: bool
+    ) -> None:
+        self._reply, self._choices, self._reports_usage = reply, choices, reports_usage
+
+    def take(self, index: int, said: Said) -> list[bytes]:
+        choice = self._choices[index]
+        choice.take(said)
+        piece = self._reply.piece(choice, said)
+        return [event(piece)] if piece else []
+
+    def beginning(self) -> list[bytes]:
+        return [event(begun) for choice in self._choices if (begun := self._reply.beginning(choice))]
+
+    def still_there(self) -> bytes:
+        return _STILL_THERE
+
+    def failed(self, error: MaclusterError) -> bytes:
+        return event(openai_error(error))
+
+    def ending(self) -> list[bytes]:
+        return [*([event(self._reply.ending(self._choices))] if self._reports_usage else []), _DONE]
+
+    def whole(self) -> dict[str, Any]:
+        return self._reply.whole(self._choices)

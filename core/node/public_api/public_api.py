@@ -6,18 +6,20 @@ import asyncio
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
 from core.node.base.context import NodeContext
 from core.node.base.defect_logger import defects_logger
+from core.node.base.local_server import json_reply
 from core.node.base.stopwatch import Stopwatch
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_errors import RETRY_S, anthropic_error, openai_error, status
-from core.node.public_api.http_bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
+from core.node.public_api.http_bodies import SLOW_S, WATCH, refused, timing_of
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
 from core.node.public_api.model_list import Models

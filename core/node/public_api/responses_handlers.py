@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.public_api.http_bodies import OWNER, WATCH, json_reply, read_body, refused
+from core.node.public_api.http_bodies import OWNER, WATCH, read_body, refused
 from core.node.public_api.model_list import Models
 from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply, items_of
 from core.node.public_api.responses_request import ResponseBody

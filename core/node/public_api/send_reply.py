@@ -9,8 +9,9 @@ from aiohttp import web
 
 from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
+from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import IndexedEvent
-from core.node.public_api.http_bodies import WATCH, EventStream, json_reply, timing_of
+from core.node.public_api.http_bodies import WATCH, EventStream, timing_of
 from core.requests.answers import RequestAccepted
 
 

@@ -1,4 +1,6 @@
-"""Code that computes layers imports no tokenizers, hub, numpy and asyncio; reading a tokenizer imports few modules."""
+"""Code that computes layers imports no tokenizers, hub, numpy and asyncio; reading a tokenizer imports few modules; a
+node imports no web client.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,19 @@ print(numpy.zeros(2).tolist(), sys.modules["numpy"] is numpy)
 import transformers
 print(transformers.LlamaConfig.__name__, transformers is late, sys.modules["transformers"] is late)
 """
+
+SERVES = """
+import sys
+from core.models.lean_imports import import_for_serving_only
+import_for_serving_only()
+import core.node.process
+print([name for name in ("aiohttp.web", "aiohttp.client", "aiohttp.connector") if name in sys.modules])
+"""
+
+
+def test_a_node_starts_without_a_web_client() -> None:
+    ran = subprocess.run([sys.executable, "-c", SERVES], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['aiohttp.web']"
 
 
 def test_a_worker_starts_without_tokenizers_hub_numpy_and_asyncio() -> None:

@@ -17,8 +17,7 @@ from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
-from core.models.text.generation_config import recommended
-from core.models.text.tokenizer import Tokens
+from core.models.text.tokenizer import Tokens, recommended
 from core.requests.answers import Message
 from core.sampling_options import Sampling
 from tests.support.scripted import make_scripted

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from core.answer_parts import TextPart
+from core.constraint import Constraint
 from core.errors import UsageError
 from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
@@ -30,6 +31,9 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
     assert (plain.prompt_logprobs, asked(prompt="a", logprobs=0, echo=True)[0].prompt_logprobs) == (False, True)
     assert asked(prompt="a", n=2, best_of=2, suffix="") == asked(prompt="a", n=2), "all of them are the best"
     assert [each.messages[0].content for each in asked(prompt=["a", "b"], n=2)] == ["a", "a", "b", "b"]
+    shape = {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}
+    (shaped,) = asked(prompt="a", response_format=shape)
+    assert (shaped.raw, shaped.constraint) == (True, Constraint(kind="json_schema", source='{"type":"null"}'))
     assert [each.prompt_tokens for each in asked(prompt=[1, 2])] == [(1, 2)]
     assert [each.prompt_tokens for each in asked(prompt=[[1, 2], [3]])] == [(1, 2), (3,)]
 
@@ -44,6 +48,7 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
         ({"prompt": ["a", 1]}, "prompt must be text"),
         ({"prompt": ["a"] * 129}, "prompt must hold 1 to 128"),
         ({"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, "logprobs with echo can't be streamed"),
+        ({"prompt": "a", "response_format": {"type": "xml"}}, "response_format: type 'xml' is not supported"),
         ({"prompt": "a", "suffix": "b"}, "suffix is not supported"),
         ({"prompt": "a", "best_of": 2}, "best_of is not supported"),
     ],

@@ -9,11 +9,11 @@ from rich.cells import cell_len
 from core.events import ApiClient, ApiServed, Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
 from tests.support.screen_events import PLAN
 from tui.cli.status import status_facts, status_lines
+from tui.screens.api import title_content as api_title
+from tui.screens.batch import empty_content, ring_content, title_content
 from tui.state import state
 from tui.state.row_words import summary, why_they_wait
 from tui.state.state import UiState
-from tui.widgets.api_text import title_content as api_title
-from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.row_list import head_content, rows_content
 from tui.widgets.status_line import status_content
 

@@ -33,12 +33,12 @@ from tui.state.saved_chats import SavedChat, preview_messages, saved_chats
 from tui.state.state import UiState
 from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
-from tui.widgets.chat_title import title_content
 from tui.widgets.conversation_list import head_content, preview_content, row_content
 from tui.widgets.markdown_chunks import Chunk
 from tui.widgets.message_view import foot_content
 from tui.widgets.message_view import head_content as message_head
 from tui.widgets.prompt import hint_words
+from tui.widgets.status_line import title_content
 
 ID = "1" * 32
 READY = Snapshot(plan=PLAN, plan_status="ready")

@@ -8,13 +8,12 @@ from rich.cells import cell_len
 
 from core.errors import UsageError
 from core.events import Peer, Snapshot, Stage, StageState, Transfer
-from core.requests.plans import Forecast, ModelChoice, PlanPreview
+from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.screen_events import PLAN
 from tui.state.disks import comes_here, copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
 from tui.state.load_options import (
     contexts,
-    default_options,
     download_of,
     in_topology,
     with_bits,
@@ -23,8 +22,7 @@ from tui.state.load_options import (
     with_topology,
 )
 from tui.state.state import UiState, fold
-from tui.widgets.disk_map import layer_cells, map_lines
-from tui.widgets.fit_preview import fit_content, progress_content
+from tui.widgets.fit_preview import fit_content, layer_cells, map_lines, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
 
 PEERS = tuple(
@@ -211,7 +209,7 @@ def test_a_forecast_says_where_it_comes_from_and_none_says_nothing() -> None:
 
 def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     model = choice()
-    request = default_options(model)
+    request = LoadRequest(model=model.name)
     assert (request.context, contexts(model)[0], contexts(model)[-1]) == (None, 2048, 131_072)
     assert with_context(request, model, 1).context == 2 * PLAN.context
     assert with_context(with_context(request, model, -1), model, -1).context == 2048

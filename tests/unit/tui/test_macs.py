@@ -14,13 +14,13 @@ from core.requests.plans import LoadRequest
 from core.requests.trust import TrustedMac
 from tests.support.screen_events import PLAN
 from tui.control.messages import MacAction
+from tui.screens.check import check_content, check_text, check_title
+from tui.screens.peer import peer_content, peer_title
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
-from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.pairing_text import about_content
 from tui.widgets.peer_pane import peers_content
-from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.welcome import is_before_first_answer, is_first_run, welcome_content
 
 WIDTHS = (40, 56, 70, 116)
@@ -149,7 +149,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     ],
 )
 def test_a_key_that_does_nothing_says_why(peer: Peer | None, action: MacAction, why: str) -> None:
-    said = why_not_mac(now(STRANGER, PAIRED), peer, action)
+    said = why_not_mac(now(STRANGER, PAIRED), peer, f"ask('{action}')")
     assert why in said
     assert bool(said) is bool(why)
 

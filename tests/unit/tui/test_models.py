@@ -20,7 +20,7 @@ from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen
 from tui.state.format import WARN
-from tui.state.load_options import as_preview, default_options, option_words, with_balance, with_bits, with_wire
+from tui.state.load_options import as_preview, option_words, with_balance, with_bits, with_wire
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.model_list import fit_mark
@@ -104,7 +104,7 @@ def test_who_could_read_what_is_said_stands_out_above_the_stages() -> None:
 
 def test_bits_that_cannot_be_are_not_offered() -> None:
     whole = choice("toy", PlanPreview(plan=PLAN, cuts=(1,), whole_kv="its heads are odd"))
-    asked = default_options(whole)
+    asked = LoadRequest(model=whole.name)
     in_eight = msgspec.structs.replace(asked, kv_bits=8, topology="forward")
     assert with_bits(asked, whole).kv_bits is with_bits(in_eight, whole).kv_bits is None
     assert option_words(asked, whole) == []
@@ -113,7 +113,7 @@ def test_bits_that_cannot_be_are_not_offered() -> None:
 
 def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
     toy = choice("toy", PlanPreview(plan=PLAN))
-    request, seen = default_options(toy), list[list[str]]()
+    request, seen = LoadRequest(model=toy.name), list[list[str]]()
     for _ in range(4):
         request = with_wire(request)
         seen.append(option_words(request, toy))

@@ -20,18 +20,19 @@ from core.events import (
     StageState,
     TokenEvent,
 )
+from core.models.files.layers_on_disk import size_text
 from core.requests.answers import Message, UnfinishedAnswer
 from core.requests.plans import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from core.snapshot import apply
 from core.text import clean_text
 from tests.support.plans import mac_id, plan_of
-from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line
+from tui.cli.answering import answer_facts, done_line, hop_lines, recovery_line
 from tui.cli.models import model_facts, model_lines
-from tui.cli.output import gigabytes, table, to_json
+from tui.cli.output import table, to_json
 from tui.cli.plan import plan_facts, plan_lines, preview_facts, preview_lines
 from tui.cli.status import status_facts, status_lines, unfinished_facts, unfinished_lines, worker_facts
-from tui.state.droppable_macs import survival
+from tui.state.plan_words import survival
 
 STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "step_bytes", "budget_bytes", "free_bytes", "sees"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
@@ -292,7 +293,7 @@ def test_no_text_of_another_mac_drives_the_terminal() -> None:
     ("count", "words"), [(0, "0.0 MB"), (99_900_000, "99.9 MB"), (100_000_000, "0.1 GB"), (64_000_000_000, "64.0 GB")]
 )
 def test_sizes(count: int, words: str) -> None:
-    assert gigabytes(count) == words
+    assert size_text(count) == words
 
 
 def test_status_tells_why_a_mac_is_not_reached_and_what_came_to_the_door() -> None:

@@ -25,9 +25,8 @@ from tui.state.logs import long_lines, short_lines
 from tui.state.state import UiState
 from tui.state.turns import Turn
 from tui.widgets import markdown
-from tui.widgets.banner import banner_content
+from tui.widgets.banner import problem_content
 from tui.widgets.chat_log import empty_content
-from tui.widgets.chat_title import title_content
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_table import hops_content
@@ -38,7 +37,7 @@ from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.prompt import context_words, hint_words
 from tui.widgets.split_pane import split_content
-from tui.widgets.status_line import status_content
+from tui.widgets.status_line import status_content, title_content
 from tui.widgets.too_small import layout_for
 
 GB = 1_000_000_000
@@ -302,7 +301,7 @@ def test_the_foot_says_why_an_answer_stopped() -> None:
     turn = conversation.refused(asked(), Problem(kind="Busy", what="The queue is full.")).turns[-1]
     assert foot_content(turn, 101.0).plain == "─── The queue is full. ───"
     assert "waiting" in foot_content(asked().turns[-1], 100.0).plain
-    assert "→ wait" in banner_content(Problem(kind="Busy", what="full", fix="wait")).plain
+    assert "→ wait" in problem_content(Problem(kind="Busy", what="full", fix="wait")).plain
 
 
 def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> None:

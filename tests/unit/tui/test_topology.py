@@ -20,9 +20,9 @@ from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest
 from core.settings import GB
 from tui.cli.plan import forecast_lines
 from tui.state.format import BAD, GOOD, WARN, Mark
+from tui.state.load_options import TOPOLOGIES
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
-from tui.widgets.topology_list import TOPOLOGIES
 from tui.widgets.topology_text import Now, loading_words, row_content, title_content, token_path, topology_content
 
 LAYOUT = Layout(

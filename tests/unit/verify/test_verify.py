@@ -25,8 +25,8 @@ from core.verify.running import outcome_of, run_checks
 from core.verify.slices import compared
 from core.worker.proof import EXACT, HALF
 from tests.support.waiting import until
-from tui.cli import paired_checks, service_check, terminal_checks
-from tui.cli.verify_report import all_checks, line_of, summary
+from tui.cli import paired_checks, terminal_checks
+from tui.cli.verify_report import all_checks, line_of, service_outcome, summary
 from tui.control.themes import DARK
 
 ROOT = Path(__file__).parents[3]
@@ -229,7 +229,7 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
     ],
 )
 def test_what_the_system_says_of_a_service_must_be_understood(state: ServiceState, outcome: Outcome) -> None:
-    assert service_check.outcome(state) == outcome
+    assert service_outcome(state) == outcome
 
 
 async def test_without_a_name_no_link_is_measured() -> None:

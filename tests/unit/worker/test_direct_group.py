@@ -36,6 +36,6 @@ def test_without_a_cable_no_rank_begins() -> None:
         linked = Linked(stack, 2, topology="tensor")
         linked.link()
         with pytest.raises(GroupFailed, match="needs a Mac"):
-            open_rdma(linked.head, lambda _: None)
+            open_rdma(linked.head)
         with pytest.raises(GroupFailed, match=r"127\.0\.0\.1 uses no cable"):
             own_devices(linked.head.neighbours, READY)

@@ -138,7 +138,7 @@ def test_what_is_given_up_leaves_nothing(ring: SessionRing, saved: Path, turns: 
         assert saved.read_bytes() == before
     assert ring.ask([*tokens, 3, 4]).reused_tokens == 0
     assert not ring.head._scheduler._prefixes._pins
-    assert len(ring.head._pipeline._shapes) == len(ring.head._scheduler.parked)
+    assert len(ring.head.pipeline._shapes) == len(ring.head._scheduler.parked)
 
 
 def test_another_one_has_to_wait(ring: SessionRing, saved: Path) -> None:

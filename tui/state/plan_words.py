@@ -1,10 +1,12 @@
-"""Words about Macs that may drop out, for commands and screens, which can't import `core.plan`."""
+"""Words about a plan, for commands and screens: its expected speed, and the Macs that may drop out."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from core.events import Plan
+from core.requests.plans import Forecast
+from tui.state.format import duration
 
 ADVICE: Final = "`macluster copy` puts them on another"
 
@@ -30,3 +32,18 @@ def survival(plan: Plan) -> str:
     if len(others) == 1:
         return f"{others[0].peer} can drop out; {head.peer} can take over."
     return f"Any Mac except {head.peer} can drop out; the others can take over."
+
+
+def all_reduce_share(forecast: Forecast) -> str:
+    """The share of the all-reduces in a token's time; "" without all-reduces."""
+    if forecast.reduces_s is None:
+        return ""
+    return f"≈ {duration(forecast.reduces_s)} of each token's {duration(forecast.token_s)}"
+
+
+def faster(forecast: Forecast) -> str:
+    """How much faster than one Mac it is; "" if it isn't, which the advice says."""
+    alone = forecast.alone_tokens_per_s
+    if forecast.reduces_s is None or alone is None or forecast.tokens_per_s <= alone:
+        return ""
+    return f"Faster than this Mac alone: about {forecast.tokens_per_s:.1f} instead of {alone:.1f} tokens/s."
