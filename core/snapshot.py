@@ -8,42 +8,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from core.events import (
-    AnyEvent,
-    ApiClients,
-    ApiServed,
-    ApiStopped,
-    Batch,
-    BatchRow,
-    Counters,
-    HopSample,
-    LedElsewhere,
-    LogLine,
-    PairingChanged,
-    PeerChanged,
-    PeerGone,
-    PeerSeen,
-    PlanAdvice,
-    PlanFailed,
-    PlanLoaded,
-    PlanProposed,
-    PlanStatus,
-    PlanUnloaded,
-    Recovery,
-    RequestDone,
-    RequestStarted,
-    Snapshot,
-    StageState,
-    Transfer,
-    TrustChanged,
-)
+from core import events
 
 LOG_LINES_KEPT: Final = 200
 
 _T = TypeVar("_T")
 
 
-def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
+def apply(now: events.Snapshot, event: events.AnyEvent) -> events.Snapshot:
     """Apply `event` to a snapshot. Pure; token and progress events change nothing."""
     after = _after(now, event)
     if now.plan_status == "ready" and after.plan_status != "ready":
@@ -51,66 +23,66 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
     return after
 
 
-def _after(now: Snapshot, event: AnyEvent) -> Snapshot:  # noqa: C901 - a flat table of events
+def _after(now: events.Snapshot, event: events.AnyEvent) -> events.Snapshot:  # noqa: C901 - a flat table of events
     change = msgspec.structs.replace
     match event:
-        case Snapshot():
+        case events.Snapshot():
             return event
-        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
+        case events.PeerSeen(peer=peer) | events.PeerChanged(peer=peer):
             return change(now, peers=_put(now.peers, peer, lambda p: p.device_id))
-        case PeerGone(device_id=gone):
+        case events.PeerGone(device_id=gone):
             return change(now, peers=tuple(p for p in now.peers if p.device_id != gone))
-        case TrustChanged():
+        case events.TrustChanged():
             return change(now, trust=event)
-        case PairingChanged():
+        case events.PairingChanged():
             return change(now, pairing=event)
-        case Recovery(state=state):
-            status: PlanStatus = "broken" if state in ("hold", "replan", "wait") else now.plan_status
+        case events.Recovery(state=state):
+            status: events.PlanStatus = "broken" if state in ("hold", "replan", "wait") else now.plan_status
             return change(now, recovery=None if state == "running" else event, plan_status=status)
-        case PlanProposed(plan=plan):
-            waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
+        case events.PlanProposed(plan=plan):
+            waiting = tuple(events.StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
             return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=(), advice="")
-        case PlanLoaded():
+        case events.PlanLoaded():
             return change(now, plan_status="ready", plan_problem=None)
-        case PlanFailed(problem=problem):
+        case events.PlanFailed(problem=problem):
             return change(now, plan_status="broken", plan_problem=problem)
-        case PlanUnloaded():
+        case events.PlanUnloaded():
             return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=(), advice="")
-        case PlanAdvice(text=text):
+        case events.PlanAdvice(text=text):
             return change(now, advice=text)
-        case StageState():
+        case events.StageState():
             return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
-        case HopSample():
+        case events.HopSample():
             return change(now, hops=_put(now.hops, event, lambda h: (h.source, h.target)))
-        case RequestStarted(request_id=started, prompt_tokens=prompt_tokens, client=client):
-            row = BatchRow(request_id=started, prompt_tokens=prompt_tokens, client=client)
+        case events.RequestStarted(request_id=started, prompt_tokens=prompt_tokens, client=client):
+            row = events.BatchRow(request_id=started, prompt_tokens=prompt_tokens, client=client)
             batch = change(now.batch, rows=_put(now.batch.rows, row, lambda r: r.request_id))
             return change(now, running=(*now.running, started), batch=batch)
-        case RequestDone(request_id=done):
+        case events.RequestDone(request_id=done):
             batch = change(now.batch, rows=tuple(r for r in now.batch.rows if r.request_id != done))
             return change(now, running=tuple(r for r in now.running if r != done), last_done=event, batch=batch)
-        case LogLine():
+        case events.LogLine():
             return change(now, logs=with_line(now.logs, event, LOG_LINES_KEPT))
-        case Counters():
+        case events.Counters():
             return change(now, counters=event)
-        case Transfer(mac=mac):
+        case events.Transfer(mac=mac):
             others = tuple(t for t in now.transfers if t.mac != mac)
             return change(now, transfers=others if event.is_over else (*others, event))
-        case Batch():
+        case events.Batch():
             return change(now, batch=event)
-        case ApiStopped():
+        case events.ApiStopped():
             return change(now, api=None)
-        case ApiClients(clients=clients):
+        case events.ApiClients(clients=clients):
             return change(now, clients=clients)
-        case LedElsewhere(model=model):
+        case events.LedElsewhere(model=model):
             return change(now, led_elsewhere=model)
-        case ApiServed():
+        case events.ApiServed():
             return change(now, api=event)
         case _:
             return now
 
 
-def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[LogLine, ...]:
+def with_line(lines: tuple[events.LogLine, ...], line: events.LogLine, most: int) -> tuple[events.LogLine, ...]:
     """Insert `line` by time. Beyond `most`, drop one of the Mac with the most lines, so none pushes out another's."""
     at = len(lines)
     while at and lines[at - 1].at > line.at and lines[at - 1].source != line.source:
@@ -123,9 +95,9 @@ def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[Log
     return (*kept[:first], *kept[first + 1 :])
 
 
-def _halted(batch: Batch) -> Batch:
+def _halted(batch: events.Batch) -> events.Batch:
     """The batch when no ring runs: unfinished requests wait."""
-    return Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
+    return events.Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
 
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:

@@ -12,6 +12,7 @@ from typing import NewType
 Clean = NewType("Clean", str)
 
 NAME_LIMIT = 32
+NAME_BYTES = 32
 
 _BIDI = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
 _SEPARATORS = {0x2028: "\n", 0x2029: "\n"}
@@ -27,6 +28,11 @@ def clean_name(raw: bytes | str) -> Clean | None:
     kept = "".join(c for c in unicodedata.normalize("NFC", raw) if _fits_name(c))
     kept = unicodedata.normalize("NFC", kept)[:NAME_LIMIT].strip()
     return Clean(kept) if kept else None
+
+
+def name_bytes(name: str) -> bytes:
+    """A Mac's name in signed data: UTF-8, cut to 32 bytes between two characters."""
+    return name.encode("utf-8", "ignore")[:NAME_BYTES].decode("utf-8", "ignore").encode()
 
 
 def _fits_name(char: str) -> bool:

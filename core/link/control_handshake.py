@@ -13,7 +13,8 @@ from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler,
 from core.link.tls import check_peer
 from core.link.tls_stream import TlsStream
 from core.trust.identity import Identity
-from core.trust.roster import Cluster, Member, Stand
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import Member, Stand
 
 
 class HandshakeResult(NamedTuple):

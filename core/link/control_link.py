@@ -31,7 +31,8 @@ from core.link.tls_stream import TlsStream, connect_arguments, open_tls_stream
 from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
-from core.trust.roster import Cluster, Member, Stand, decode_bundle
+from core.trust.roster.bundle import Cluster, decode_bundle
+from core.trust.roster.format import Member, Stand
 
 BACKLOG: Final = 16
 HANDSHAKES: Final = 8
@@ -62,10 +63,6 @@ class ControlLink:
         self.stand, self.peer_stand = stands
         self.peer_points = [self.peer_stand]
         self._is_open = self.stand == self.peer_stand
-
-    @property
-    def peer_epoch(self) -> int:
-        return self.peer_stand.epoch
 
     @property
     def epochs_differ(self) -> bool:

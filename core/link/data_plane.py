@@ -23,7 +23,7 @@ from core.link.seal import Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, HELLO_TIMEOUT_S, REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context, tune
 from core.trust.identity import Identity
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 
 __all__ = ["Alarm", "DataLink", "Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
 

@@ -104,60 +104,26 @@ _FLAGS: Final = int(Flag.LAST_CHUNK | Flag.PREFILL | Flag.EVERY)
 _DTYPES: Final = len(DType)
 
 
-def pack_into(
-    buffer: bytearray | memoryview,
-    offset: int,
-    kind: FrameType,
-    flags: int,
-    dtype: int,
-    key_epoch: int,
-    body_len: int,
-    pos: int,
-    seq: int,
-    request_id: bytes,
-    layer_lo: int,
-    layer_hi: int,
-    rows: int,
-    plan_gen: int,
-) -> None:
-    """Write a header into `buffer`. Raises ProtocolError if a field is out of range."""
-    if _is_beyond(flags, dtype, body_len, layer_lo, layer_hi, rows) or len(request_id) != 16:
-        raise _refusal(flags, dtype, body_len, layer_lo, layer_hi, rows)
+def pack_into(buffer: bytearray | memoryview, offset: int, header: FrameHeader) -> None:
+    """Write `header` into `buffer`. Raises ProtocolError if a field is out of range."""
+    if _is_beyond(header) or len(header.request_id) != 16:
+        raise _refusal(header)
     try:
-        HEADER.pack_into(
-            buffer,
-            offset,
-            MAGIC,
-            VERSION,
-            kind,
-            flags,
-            dtype,
-            key_epoch,
-            body_len,
-            pos,
-            seq,
-            request_id,
-            layer_lo,
-            layer_hi,
-            rows,
-            plan_gen,
-        )
+        HEADER.pack_into(buffer, offset, MAGIC, VERSION, *header)
     except struct.error as error:
         raise ProtocolError(f"A frame header field is out of its range: {error}.") from error
 
 
 def pack(header: FrameHeader) -> bytes:
     buffer = bytearray(HEADER.size)
-    pack_into(buffer, 0, *header)
+    pack_into(buffer, 0, header)
     return bytes(buffer)
 
 
 def parse(data: Buffer, offset: int = 0) -> FrameHeader:
     """Parse the header at `offset`, checking every limit before anything is allocated. Raises only ProtocolError."""
     try:
-        magic, version, number, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen = (
-            HEADER.unpack_from(data, offset)
-        )
+        magic, version, number, *fields = HEADER.unpack_from(data, offset)
     except struct.error as error:
         raise ProtocolError("A frame header ends too soon.") from error
     if magic != MAGIC or version != VERSION:
@@ -166,25 +132,26 @@ def parse(data: Buffer, offset: int = 0) -> FrameHeader:
     kind = _TYPES.get(number)
     if kind is None:
         raise ProtocolError(f"Frame type 0x{number:02x} is unknown.")
-    if _is_beyond(flags, dtype, body_len, low, high, rows):
-        raise _refusal(flags, dtype, body_len, low, high, rows)
-    return FrameHeader(kind, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen)
+    header = FrameHeader(kind, *fields)
+    if _is_beyond(header):
+        raise _refusal(header)
+    return header
 
 
-def _is_beyond(flags: int, dtype: int, body_len: int, low: int, high: int, rows: int) -> bool:
+def _is_beyond(header: FrameHeader) -> bool:
     return (
-        body_len < TAG_BYTES
-        or body_len > MAX_BODY
-        or rows > MAX_ROWS
-        or flags & ~_FLAGS != 0
-        or dtype >= _DTYPES
-        or low > high
+        not TAG_BYTES <= header.body_len <= MAX_BODY
+        or header.rows > MAX_ROWS
+        or header.flags & ~_FLAGS != 0
+        or header.dtype >= _DTYPES
+        or header.layer_lo > header.layer_hi
     )
 
 
-def _refusal(flags: int, dtype: int, body_len: int, low: int, high: int, rows: int) -> ProtocolError:
-    if not TAG_BYTES <= body_len <= MAX_BODY:
-        return ProtocolError(f"A frame body of {body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
-    if rows > MAX_ROWS:
-        return ProtocolError(f"A frame of {rows} rows is beyond the {MAX_ROWS} allowed.")
-    return ProtocolError(f"A frame has a bad request id, flags {flags:#x}, dtype {dtype} or layers {low} to {high}.")
+def _refusal(header: FrameHeader) -> ProtocolError:
+    if not TAG_BYTES <= header.body_len <= MAX_BODY:
+        return ProtocolError(f"A frame body of {header.body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
+    if header.rows > MAX_ROWS:
+        return ProtocolError(f"A frame of {header.rows} rows is beyond the {MAX_ROWS} allowed.")
+    what = f"flags {header.flags:#x}, dtype {header.dtype} or layers {header.layer_lo} to {header.layer_hi}"
+    return ProtocolError(f"A frame has a bad request id, {what}.")

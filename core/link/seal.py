@@ -94,22 +94,9 @@ class Sealer(_Half):
                 raise ProtocolError(f"A frame body of {length} bytes is beyond {MAX_BODY - TAG_BYTES}.")
             self._fit(length)
         self._step()
-        pack_into(
-            self._buffer,
-            _PREFIX,
-            kind,
-            flags,
-            dtype,
-            0,
-            length + TAG_BYTES,
-            pos,
-            self._seq,
-            request_id,
-            layers[0],
-            layers[1],
-            rows,
-            plan_gen,
-        )
+        seq, body_len = self._seq, length + TAG_BYTES
+        header = FrameHeader(kind, flags, dtype, 0, body_len, pos, seq, request_id, *layers, rows, plan_gen)
+        pack_into(self._buffer, _PREFIX, header)
         if len(parts) == 1:
             text: Buffer = parts[0]
         else:

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from core.errors import HandshakeError
 from core.trust.identity import Identity, expand, extract, is_signed
 from core.trust.levels import carries_prompts
-from core.trust.roster import SUITE, Cluster, Member, Stand
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import SUITE, Member, Stand
 
 Random = Callable[[int], bytes]
 Side = Literal["A", "B"]

@@ -17,7 +17,8 @@ from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, Link
 from core.mac import local_network_permission
 from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
-from core.trust.roster import Cluster, Member
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import Member
 
 TLS_TIMEOUT_S: Final = 5.0
 KEEPALIVE_S: Final = 15

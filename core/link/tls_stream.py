@@ -1,13 +1,11 @@
-"""Asyncio TLS connections of the control plane: exact reads, whole writes, and a rate limit per address."""
+"""Asyncio TLS connections of the control plane: exact reads and whole writes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any
 
 from core.address import is_link_local
 from core.errors import LinkError, LinkLost
@@ -16,10 +14,6 @@ from core.link.listener import plain_host
 from core.link.network_paths import NetworkPath, connect
 from core.link.tls import link_error, tune
 from core.mac.interfaces import interfaces, reachable
-from core.rates import Rate, TokenBucket
-
-CONNECTIONS: Final = Rate(per_s=4.0, burst=8.0)
-ADDRESSES_KEPT: Final = 256
 
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
 
@@ -126,19 +120,3 @@ class _Protocol(asyncio.StreamReaderProtocol):
         assert isinstance(transport, asyncio.WriteTransport)
         self.transport = transport
         super().connection_made(transport)
-
-
-class ConnectionLimiter:
-    """Limits how often each address may connect. Loopback is this Mac itself and is not limited."""
-
-    def __init__(self) -> None:
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def admit(self, host: str, now: float) -> bool:
-        if ip_address(host).is_loopback:
-            return True
-        bucket = self._buckets.setdefault(host, TokenBucket(CONNECTIONS))
-        self._buckets.move_to_end(host)
-        if len(self._buckets) > ADDRESSES_KEPT:
-            self._buckets.popitem(last=False)
-        return bucket.take(now)

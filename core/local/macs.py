@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.trust.identity import Identity, load_or_create
-from core.trust.roster import Cluster, Member, Role, add, found
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.changes import add, found
+from core.trust.roster.format import Member, Role
 
 
 class LocalMacs(NamedTuple):

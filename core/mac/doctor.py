@@ -64,7 +64,7 @@ def network_finding(found: Sequence[Interface], host: str) -> Finding:
     if all(each.is_loopback for each in found):
         fix = "Fine for Macs simulated on this one. To reach others, start the node without --host."
         return Finding(name="network", state="warn", what=f"Loopback only: {listed}.", fix=fix)
-    if all(each.is_tunnel for each in found):
+    if all(each.kind == "tunnel" for each in found):
         fix = "Bonjour doesn't work over a VPN: join the other Mac's network, or add it by address."
         return Finding(name="network", state="warn", what=f"VPN only: {listed}.", fix=fix)
     return Finding(name="network", state="ok", what=f"{listed}.")

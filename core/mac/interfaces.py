@@ -33,10 +33,6 @@ class Interface(NamedTuple):
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
-    def is_tunnel(self) -> bool:
-        return self.kind == "tunnel"
-
-    @property
     def is_virtual(self) -> bool:
         return _VIRTUAL.match(self.name) is not None
 

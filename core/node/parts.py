@@ -27,8 +27,8 @@ from core.node.relay.room import RelayRoom
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
 from core.trust.private_files import private_folder
-from core.trust.roster import RosterStore
 from core.trust.roster.key_rotation import settle_rotation
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment
 

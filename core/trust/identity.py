@@ -223,7 +223,7 @@ def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -
     passphrase = secrets.token_hex(32).encode()
     for stale in (f"{NEXT}.pem", f"{NEXT}.crt"):  # of a key that is gone: no passphrase opens them any more
         (folder / stale).unlink(missing_ok=True)
-    if use_keychain and _to_keychain(key, passphrase, on_wait):
+    if use_keychain and to_keychain(key, passphrase, on_wait):
         (folder / "passphrase").unlink(missing_ok=True)
     else:
         write_private(folder / "passphrase", passphrase)
@@ -240,7 +240,7 @@ def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
     return keychain.recall(name, on_wait)
 
 
-def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes, on_wait: Callable[[bool], None]) -> bool:
+def to_keychain(key: Ed25519PrivateKey, passphrase: bytes, on_wait: Callable[[bool], None] = lambda _: None) -> bool:
     from core.trust import keychain
 
     return keychain.keep(text_id(device_id_of(key.public_key().public_bytes_raw())), passphrase, on_wait)

@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from core.errors import PairingError
 from core.pairing_code import code_from, is_code
-from core.text import Clean, clean_name
-from core.trust.device_name import MAX_NAME, name_bytes
+from core.text import NAME_BYTES, Clean, clean_name, name_bytes
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
 
 Random = Callable[[int], bytes]
@@ -58,8 +57,8 @@ class Revealed(NamedTuple):
 
 def reveal_length(head: bytes) -> int:
     """Bytes of name after the first 97 of P2 or P3. Raises PairingError."""
-    if head[-1] > MAX_NAME:
-        raise PairingError(f"The other Mac sent a name of {head[-1]} bytes; {MAX_NAME} are allowed.")
+    if head[-1] > NAME_BYTES:
+        raise PairingError(f"The other Mac sent a name of {head[-1]} bytes; {NAME_BYTES} are allowed.")
     return head[-1]
 
 

@@ -10,7 +10,9 @@ from core.errors import NotPaired, RosterFork, TrustError
 from core.events import Level, Plan, TrustChanged
 from core.trust.identity import parse_text_id, text_id
 from core.trust.levels import carries_prompts, weakest
-from core.trust.roster import Fork, Member, Roster, RosterStore
+from core.trust.roster.forks import Fork
+from core.trust.roster.format import Member, Roster
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 
 WITHOUT_IT = "Load the model again without it."

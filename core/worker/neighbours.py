@@ -13,7 +13,7 @@ from core.events import Plan
 from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
 from core.link.network_paths import connect
 from core.trust.identity import Identity, parse_text_id
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from core.worker.messages import Connect
 
 DIAL_S: Final = 10.0

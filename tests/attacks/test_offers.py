@@ -18,7 +18,7 @@ from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind
 from core.link.tls import client_context, server_context
 from core.requests.trust import Digits
 from core.trust.pairing import P4_BYTES, REVEAL_BYTES, Confirmed, Offer, reveal_length
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from core.trust.roster.joining import Card, decode_card, encode_card, found_with
 from tests.attacks.victim import (
     HOST,

@@ -20,7 +20,8 @@ from core.node.peers.messages import Ping, Pong
 from core.node.ring.messages import StageLost
 from core.requests.plans import LoadRequest
 from core.trust.identity import text_id
-from core.trust.roster import RosterStore, add
+from core.trust.roster.changes import add
+from core.trust.roster.store import RosterStore
 from tests.attacks.hostile import hostile_model, payloads
 from tests.attacks.terminal import Terminal, beyond_drawing, words
 from tests.attacks.victim import HOST, SIZE, Observer, Victim, advertised, cast, running_victim

@@ -34,7 +34,9 @@ from core.node.peers.discovery import SERVICE_TYPE
 from core.node.peers.messages import Bye
 from core.settings import Home
 from core.trust.identity import Identity
-from core.trust.roster import Cluster, Roster, RosterStore
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import Roster
+from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, certificate, chain, cluster, mac
 from tui.cli.watch import Watch
 

@@ -17,7 +17,10 @@ from core.events import AnyEvent
 from core.requests.plans import LoadRequest
 from core.settings import Home
 from core.trust.identity import Identity
-from core.trust.roster import RosterStore, add, encode, encode_bundle, found
+from core.trust.roster.bundle import encode_bundle
+from core.trust.roster.changes import add, found
+from core.trust.roster.format import encode
+from core.trust.roster.store import RosterStore
 from tests.chaos.mac import NAMES, START_S, Mac, Setup, ours, workers_of
 from tests.support.macs import CLUSTER_ID, member_of
 from tui.cli.watch import Watch

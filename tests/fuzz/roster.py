@@ -6,7 +6,9 @@ import hashlib
 
 from core.errors import IdentityError, RosterError
 from core.trust.identity import certificate_key
-from core.trust.roster import Cluster, accept, decode, decode_bundle, encode
+from core.trust.roster.acceptance import accept
+from core.trust.roster.bundle import Cluster, decode_bundle
+from core.trust.roster.format import decode, encode
 from tests.fuzz.target import Target
 from tests.support.macs import bundle, chain, cluster, mac
 

@@ -23,7 +23,7 @@ from core.requests.trust import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.support.macs import mac
 from tests.support.nodes import HOST, running_node
 from tui.cli.watch import Watch

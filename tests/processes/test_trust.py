@@ -22,7 +22,8 @@ from core.requests.plans import LoadRequest
 from core.requests.trust import Address, ForkChoice, RecoveryPhrase, Rename, Target, TrustedMac, TrustView
 from core.settings import Home
 from core.trust.identity import load_or_create
-from core.trust.roster import RosterStore, rename
+from core.trust.roster.changes import rename
+from core.trust.roster.store import RosterStore
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
 from tests.support.command import CommandResult, macluster
 from tests.support.processes import lives

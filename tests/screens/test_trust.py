@@ -11,7 +11,7 @@ import pytest
 from textual.widgets import Input
 
 from core.settings import Home
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.support.macs import mac
 from tests.support.nodes import own_port, paired_home, running_node
 from tests.support.person import Person

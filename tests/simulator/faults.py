@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from core.trust.roster import encode
 from core.trust.roster.bundle import encode_bundle
+from core.trust.roster.format import encode
 from tests.simulator.keys import chain, mac, revoking
 from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Way

@@ -9,7 +9,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.trust.identity import Identity, device_id_of, text_id
-from core.trust.roster import Member, Role, Roster, add, found, revoke
+from core.trust.roster.changes import add, found, revoke
+from core.trust.roster.format import Member, Role, Roster
 
 NAMES = "abcd"
 NOWHERE = Path("/nonexistent")

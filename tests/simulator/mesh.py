@@ -17,7 +17,7 @@ from core.node.peers.messages import Status
 from core.node.peers.own_mac import OwnMac
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.simulator.loop import Process
 from tests.simulator.network import Network, Way, Wire
 

@@ -18,7 +18,8 @@ from core.node.disks.holdings import Holdings
 from core.node.disks.messages import FalseFile
 from core.requests.answers import Message
 from core.settings import GB
-from core.trust.roster import Roster, RosterStore
+from core.trust.roster.format import Roster
+from core.trust.roster.store import RosterStore
 from tests.simulator.keys import NOWHERE
 
 LAYERS: Final = 4
@@ -144,7 +145,7 @@ class Rosters(RosterStore):
         self._folder, self._history, self._certificates = NOWHERE, list(rosters), {}
         self._epochs = {roster.hash: roster.epoch for roster in rosters}
         self._declined, self._fork = (), None
-        self._adopted_at = 0.0
+        self.adopted_at = 0.0
 
     def _persist(self, fresh: list[Roster]) -> None:
         """Write nothing; the store is in memory."""

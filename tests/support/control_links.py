@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from core.link.control_link import ControlLink, ControlServer, dial_control
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from tests.support.macs import cluster, mac
 
 HOST = "127.0.0.1"

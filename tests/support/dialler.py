@@ -15,7 +15,8 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.dialling import Dialling
 from core.trust.identity import text_id
-from core.trust.roster import Cluster, RosterStore
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.store import RosterStore
 from core.trust.trust_assessment import KnownFaults
 from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, cluster, mac

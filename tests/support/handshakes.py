@@ -6,7 +6,8 @@ import secrets
 
 from core.events import Level
 from core.link.session import Acceptor, Dialler, Kind, LinkSession
-from core.trust.roster import Cluster, Member
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import Member
 from tests.support.macs import cluster, mac, member_of
 
 

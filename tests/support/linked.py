@@ -14,7 +14,7 @@ from core.events import Plan, Topology
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from core.worker.messages import Connect
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring

@@ -15,8 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from core.events import Level
 from core.trust.identity import Identity, device_id_of, load_or_create, text_id
-from core.trust.roster import Cluster, Member, Role, Roster, add, encode, encode_bundle, found
-from core.trust.roster.changes import Signer
+from core.trust.roster.bundle import Cluster, encode_bundle
+from core.trust.roster.changes import Signer, add, found
+from core.trust.roster.format import Member, Role, Roster, encode
 
 CLUSTER_ID = b"C" * 16
 

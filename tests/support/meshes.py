@@ -19,7 +19,7 @@ from core.node.peers.mesh import LinkEnded, MacLeft, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.worker_state import WorkerState
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment
 from tests.support.contexts import context_of

@@ -15,7 +15,7 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.node.peers.discovery import SERVICE_TYPE
 from core.settings import Home
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, chain, mac
 from tui.cli.watch import Watch
 

@@ -32,7 +32,7 @@ from core.plan.cost_curve import Point
 from core.requests.conversations import ChatOptions, Conversation, ConversationId
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from tests.support.disks import make_unreadable
 from tests.support.macs import bundle, chain, mac

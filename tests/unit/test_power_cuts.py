@@ -33,7 +33,8 @@ from core.requests.conversations import ChatOptions, Conversation, ConversationI
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.private_files import read_private, write_private
-from core.trust.roster import RosterStore, rename
+from core.trust.roster.changes import rename
+from core.trust.roster.store import RosterStore
 from core.trust.sealed_files import forget, read_sealed, write_sealed
 from core.trust.seen_macs import SeenMacs
 from tests.support.macs import bundle, chain, mac

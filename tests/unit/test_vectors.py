@@ -26,7 +26,7 @@ from core.link import seal
 from core.link.frames import FrameType
 from core.link.session import LinkSession
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
-from core.trust.roster import Stand
+from core.trust.roster.format import Stand
 
 Vector = dict[str, str]
 

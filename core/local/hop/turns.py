@@ -17,7 +17,7 @@ from core.local.hop.lanes import HopLane, SealedLane, all_lanes
 from core.local.macs import LocalMacs
 from core.local.second_process import SecondProcess
 from core.trust.identity import Identity, open_identity
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 
 HOST: Final = "127.0.0.1"
 MEET_S: Final = 30.0

@@ -12,7 +12,7 @@ from core.node.base.tasks import Tasks
 from core.node.config import NodeConfig
 from core.settings import Home
 from core.trust.identity import Identity
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment
 

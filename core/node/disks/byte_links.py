@@ -23,7 +23,7 @@ from core.node.base.node_message import FileName
 from core.node.disks.messages import MAX_MODEL_FILES, BytesRequest
 from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 
 LINK_S: Final = 15.0
 MAX_RUN: Final = 16

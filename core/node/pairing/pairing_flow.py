@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.mac.interfaces import advertised, interfaces
 from core.node.base.context import NodeContext
-from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.node.peers.addresses import AddressBook
@@ -24,12 +23,31 @@ from core.node.trust.roster_enforcement import RosterEnforcement
 from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
 from core.trust.identity import text_id
-from core.trust.pairing import WINDOW_S, PairingView
+from core.trust.pairing import APART_S, WINDOW_S, PairingView
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import Member
+from core.trust.roster.format import Member
 from core.trust.roster.joining import check_may_pair
 
 LOOK_S: Final = 0.25
+GIVE_WAY_S: Final = 3.0
+
+
+class PairingBackoff:
+    """When to call a window that was seen; two Macs must not call at once, since a calling one refuses. Pure.
+
+    The Mac that `leads` calls as soon as it sees a window, the other one 3 s later in case the first can't connect.
+    The same place is called again only when its window allows another attempt. Times: seconds, monotonic.
+    """
+
+    def __init__(self, *, leads: bool) -> None:
+        self._wait_s = 0.0 if leads else GIVE_WAY_S
+        self._not_before: dict[Place, float] = {}
+
+    def due(self, windows: Iterable[Place], now_s: float) -> Place | None:
+        return next((w for w in windows if now_s >= self._not_before.setdefault(w, now_s + self._wait_s)), None)
+
+    def note(self, place: Place, now_s: float) -> None:
+        self._not_before[place] = now_s + APART_S + self._wait_s
 
 
 class PairingFlow:

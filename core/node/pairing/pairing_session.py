@@ -28,7 +28,9 @@ from core.trust.pairing import (
     reveal_length,
 )
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import Member, Roster, RosterStore, accept, decode_bundle
+from core.trust.roster.acceptance import accept
+from core.trust.roster.bundle import decode_bundle
+from core.trust.roster.format import Member, Roster
 from core.trust.roster.joining import (
     Card,
     admit,
@@ -40,6 +42,7 @@ from core.trust.roster.joining import (
     encode_card,
     found_with,
 )
+from core.trust.roster.store import RosterStore
 
 Confirm = Callable[[PairingView], Awaitable[str]]
 

@@ -14,7 +14,7 @@ from core.errors import MaclusterError, PairingError
 from core.link.listener import caller_address, open_listener
 from core.node.pairing.pairing_session import PairingConnection, PairingSession
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
-from core.trust.roster import Member
+from core.trust.roster.format import Member
 
 CALLERS: Final = 8
 DISTURBED: Final = "Start again on both Macs; if it happens again, somebody on this network disturbs it."

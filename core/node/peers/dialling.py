@@ -19,7 +19,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.rates import BackOff
 from core.trust.identity import parse_text_id, text_id
-from core.trust.roster import Member
+from core.trust.roster.format import Member
 
 DIAL_S: Final = 5.0
 SILENT_S: Final = 0.5

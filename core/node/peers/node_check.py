@@ -96,18 +96,11 @@ def node_finding(address: str, host: str) -> Finding:
 
 def restart_findings(restarts: Mapping[str, Restarts]) -> list[Finding]:
     cure = "Please report it: the log of this node says where. Restarting the node may help until then."
-    return [
-        Finding(name="defect", state="warn", what=f"{name} failed {_times(times)} since {_clock(since)}.", fix=cure)
-        for name, (times, since) in restarts.items()
-    ]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M", time.localtime(at))
+    findings = []
+    for name, (times, since) in restarts.items():
+        often, clock = "once" if times == 1 else f"{times} times", time.strftime("%H:%M", time.localtime(since))
+        findings.append(Finding(name="defect", state="warn", what=f"{name} failed {often} since {clock}.", fix=cure))
+    return findings
 
 
 def bonjour_finding(multicast: bool, *, is_on: bool, sees_itself: bool) -> Finding:

@@ -26,7 +26,7 @@ from core.node.peers.networks import Networks
 from core.node.peers.path_rate import measure_rate
 from core.requests.checks import MAX_PATHS, PathFigures
 from core.trust.identity import Identity, parse_text_id
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 
 TRY_S: Final = 2.0
 FIGURES_S: Final = 4.0

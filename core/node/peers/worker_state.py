@@ -16,6 +16,4 @@ class WorkerState:
         self.working_set_bytes = 0  # the GPU's limit set by macOS; 0: unknown
         self.memory_faults = 0  # number of times that this was not enough
         self.plan: Plan | None = None  # the plan it serves, whichever Mac leads it
-        self.led: Plan | None = (
-            None  # the plan led by this Mac, from the start of its load until it fails or is unloaded
-        )
+        self.led: Plan | None = None  # led by this Mac, from the start of its load until it fails or is unloaded

@@ -45,20 +45,7 @@ from core.node.trust.roster_enforcement import PlanDistrusted
 from core.requests.disks import TrimRequest
 from core.requests.plans import PreviewRequest
 from core.requests.trace import TraceRequest
-from core.worker.messages import (
-    Failed,
-    LinkBroken,
-    Linked,
-    Loaded,
-    Loading,
-    PrefillBroken,
-    PrefillLinked,
-    Proved,
-    Proving,
-    ReadBeside,
-    Samples,
-    Unproved,
-)
+from core.worker import messages as reports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,18 +142,18 @@ class RingRoom(Room):
     def _worker_reported(self, said: WorkerReported) -> None:
         node, leader = self.node, self.leader
         match report := said.report:
-            case Samples(stages=stages) if leader.plan and len(stages) == len(leader.plan.stages):
+            case reports.Samples(stages=stages) if leader.plan and len(stages) == len(leader.plan.stages):
                 for hop in hop_samples(leader.plan, stages, self.peers.rtt, leader.path_from):
                     node.bus.publish(hop)
-            case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
+            case reports.Loading() | reports.Loaded() | reports.Failed() | reports.Linked() | reports.LinkBroken():
                 node.tasks.spawn_essential("A report of the worker", self.member.reported(report))
-            case PrefillLinked() | PrefillBroken():
+            case reports.PrefillLinked() | reports.PrefillBroken():
                 leader.prefill_reported(report)
-            case ReadBeside(request_id=name, tokens=0):
+            case reports.ReadBeside(request_id=name, tokens=0):
                 node.journal.warn(f"The ring reads the prompt of {name[:8]}: the prefill Mac failed.")
-            case Proving():
+            case reports.Proving():
                 leader.proving()
-            case Proved() | Unproved():
+            case reports.Proved() | reports.Unproved():
                 node.tasks.spawn_essential("The proof of the ring", leader.proved(report))
 
     def _worker_ended(self, ended: WorkerEnded) -> None:

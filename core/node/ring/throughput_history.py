@@ -10,23 +10,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from core import events
 from core.errors import TrustError
-from core.events import (
-    AnyEvent,
-    HopSample,
-    Plan,
-    PlanFailed,
-    PlanLoaded,
-    PlanProposed,
-    PlanUnloaded,
-    Progress,
-    Recovery,
-    RecoveryState,
-    RequestDone,
-    RequestStarted,
-    StageState,
-    TokenEvent,
-)
 from core.models.files.layout import Layout
 from core.node.ring.speed_measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import (
@@ -51,7 +36,7 @@ MOST_CURVES: Final = 128
 DIGITS: Final = 7
 
 # states in which nothing is loaded again, so a slow step counts as slow
-_GOES_ON: Final[tuple[RecoveryState, ...]] = ("running", "suspect", "stuck")
+_GOES_ON: Final[tuple[events.RecoveryState, ...]] = ("running", "suspect", "stuck")
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 # an amount above zero, then its times in seconds
@@ -73,7 +58,7 @@ class ThroughputHistory:
         self._layouts: tuple[str, Layout] | None = None
         self._loaded: MeasuredLoad | None = None
         self._loading: LoadMeasurement | None = None
-        self._plan: Plan | None = None
+        self._plan: events.Plan | None = None
         self._answer: AnswerMeasurement | None = None
         self._running: set[str] = set()
         self._is_warm = False
@@ -87,16 +72,16 @@ class ThroughputHistory:
         """The next proposed plan is of the model with this fingerprint and layout."""
         self._layouts = fingerprint, layout
 
-    async def take_in(self, event: AnyEvent, now: float) -> None:
+    async def take_in(self, event: events.AnyEvent, now: float) -> None:
         before = self._curves
         self.handle_event(event, now)
         if self._curves is not before:
             await asyncio.to_thread(write_curves, self._path, self._curves)
 
-    def handle_event(self, event: AnyEvent, now: float) -> None:
+    def handle_event(self, event: events.AnyEvent, now: float) -> None:
         """Learn from an event; `now` in monotonic seconds."""
         match event:
-            case PlanProposed(plan=plan):
+            case events.PlanProposed(plan=plan):
                 known = self._layouts if self._layouts and self._layouts[0] == plan.fingerprint else None
                 staying = self._plan.stages if self._plan and self._plan.fingerprint == plan.fingerprint else ()
                 held = frozenset(stage.device_id for stage in staying)
@@ -104,26 +89,26 @@ class ThroughputHistory:
                 self._loaded = (
                     MeasuredLoad(plan, plan_work_of(plan, known[1], hop_bytes(plan, None), 0)) if known else None
                 )
-            case StageState() if self._loading:
+            case events.StageState() if self._loading:
                 self._loading.handle_event(event, now)
-            case PlanLoaded() if self._loading:
+            case events.PlanLoaded() if self._loading:
                 self._plan = self._loading.plan
                 self._learn(self._loading.ended(now))
                 self._loading, self._is_warm = None, False
-            case PlanFailed() | PlanUnloaded():
+            case events.PlanFailed() | events.PlanUnloaded():
                 self._answer = self._loading = self._plan = None
-            case Recovery(state=state) if state not in _GOES_ON:
+            case events.Recovery(state=state) if state not in _GOES_ON:
                 self._answer, self._loading, self._is_warm = None, None, False
-            case RequestStarted(request_id=started):
+            case events.RequestStarted(request_id=started):
                 is_alone = not self._running and self._loaded is not None
                 self._running.add(started)
                 self._answer = AnswerMeasurement(started, self._loaded) if is_alone and self._loaded else None
-            case Progress(request_id=request_id) | TokenEvent(request_id=request_id):
+            case events.Progress(request_id=request_id) | events.TokenEvent(request_id=request_id):
                 if self._answer and request_id == self._answer.request_id:
                     self._answer.handle_event(event)
-            case HopSample() if self._answer:
+            case events.HopSample() if self._answer:
                 self._answer.handle_event(event)
-            case RequestDone(request_id=ended):
+            case events.RequestDone(request_id=ended):
                 self._running.discard(ended)
                 if self._answer and self._answer.request_id == ended:
                     found = self._answer.ended(event, self._lead_s(), self._apart_s)

@@ -44,7 +44,7 @@ class RosterEnforcement:
         current = node.store.current
         self._revoked = {r.device_id for r in current.revoked} if current else set[bytes]()
         self.news = asyncio.Event()  # set by every roster; cleared by its waiters
-        node.signals.on_awaited(RosterArrived, self._arrived)
+        node.signals.on_awaited(RosterArrived, lambda _: self.follow())
 
     def enforce(self) -> None:
         """Stop prompts that the roster no longer allows: first the level, then the plan."""
@@ -69,9 +69,6 @@ class RosterEnforcement:
         self.news.set()
         if successor(self._store.history, self._own_id):
             self._signals.emit(KeyReplaced())
-
-    async def _arrived(self, _: RosterArrived) -> None:
-        await self.follow()
 
     def _newly_revoked(self) -> list[bytes]:
         """Compares members, not epochs: after a fork the chosen history may have revoked them in an older epoch."""

@@ -18,8 +18,8 @@ from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick
-from core.trust.roster import Roster
 from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.format import Roster
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
 

@@ -11,7 +11,9 @@ from core.plan.notes import sees
 from core.requests.trust import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
-from core.trust.roster import Fork, Member, Role, Roster, RosterStore
+from core.trust.roster.forks import Fork
+from core.trust.roster.format import Member, Role, Roster
+from core.trust.roster.store import RosterStore
 from core.trust.trust_assessment import TrustAssessment, last_entry
 
 

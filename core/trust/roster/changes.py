@@ -5,29 +5,18 @@ All are pure and raise RosterError.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Protocol
 
 import msgspec
 
 from core.errors import RosterError, UsageError
-from core.text import clean_name
-from core.trust.device_name import name_bytes
+from core.text import clean_name, name_bytes
 from core.trust.identity import Identity, device_id_of, text_id
 from core.trust.roster.acceptance import accept
 from core.trust.roster.format import NO_HASH, Member, Revoked, Role, Roster, words
 from core.trust.roster.key_rotation import Rotation, check_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member, check_recovery_key
 
-
-class Signer(Protocol):
-    """A key that signs rosters: this Mac's, or the recovery key."""
-
-    @property
-    def device_id(self) -> bytes:
-        """Id of the key."""
-
-    def sign(self, data: bytes) -> bytes:
-        """64 bytes."""
+Signer = Identity | RecoveryKey
 
 
 def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:

@@ -19,8 +19,7 @@ import msgspec
 
 from core.errors import RosterError
 from core.events import Level
-from core.text import Clean, clean_name
-from core.trust.device_name import MAX_NAME
+from core.text import NAME_BYTES, Clean, clean_name
 from core.trust.identity import is_signed, text_id
 from core.trust.levels import LEVELS, rank
 
@@ -208,7 +207,7 @@ def decode(data: bytes) -> Roster:
 
 def _decode_member(cursor: Cursor) -> Member:
     device_id, public, role, level, added_epoch, length = cursor.unpack(_MEMBER)
-    if role not in set(Role) or level >= len(LEVELS) or length > MAX_NAME:
+    if role not in set(Role) or level >= len(LEVELS) or length > NAME_BYTES:
         raise RosterError("A roster gives a Mac a role, a level or a name that does not exist.")
     return Member(
         device_id=device_id,

@@ -8,7 +8,9 @@ from typing import Final, Literal, NamedTuple
 from core.errors import IdentityError, PairingError
 from core.trust.identity import MAX_CERTIFICATE, Identity, certificate_key
 from core.trust.pairing import Confirmed
-from core.trust.roster import Member, Role, Roster, add, encode, encode_bundle, found
+from core.trust.roster.bundle import encode_bundle
+from core.trust.roster.changes import add, found
+from core.trust.roster.format import Member, Role, Roster, encode
 
 NO_CLUSTER: Final = bytes(16)
 

@@ -24,12 +24,12 @@ from core.trust.identity import (
     NEXT,
     Identity,
     certificate_key,
-    device_id_of,
     is_signed,
     load_or_create,
     open_pair,
     read_key,
     text_id,
+    to_keychain,
     write_certificate,
     write_key,
 )
@@ -92,7 +92,9 @@ def prepare_rotation(folder: Path) -> Identity:
     key_path, certificate_path = folder / f"{NEXT}.pem", folder / f"{NEXT}.crt"
     if not os.path.lexists(key_path):
         key = Ed25519PrivateKey.generate()
-        _keep_passphrase(folder, key, passphrase)
+        if not (os.path.lexists(folder / "passphrase") or to_keychain(key, passphrase)):
+            cure = "Unlock it (`security unlock-keychain`), or do this from a login session."
+            raise IdentityError("The keychain does not take the passphrase of the next key.", cure)
         write_key(key_path, key, passphrase)
     if not os.path.lexists(certificate_path):
         write_certificate(certificate_path, read_key(key_path, passphrase))
@@ -136,13 +138,3 @@ def settle_rotation(
     if lists(identity.device_id) or not os.path.lexists(folder / f"{NEXT}.pem"):
         return identity
     return finish_rotation(folder) if lists(prepare_rotation(folder).device_id) else identity
-
-
-def _keep_passphrase(folder: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    if os.path.lexists(folder / "passphrase"):
-        return
-    from core.trust import keychain
-
-    if not keychain.keep(text_id(device_id_of(key.public_key().public_bytes_raw())), passphrase):
-        cure = "Unlock it (`security unlock-keychain`), or do this from a login session."
-        raise IdentityError("The keychain does not take the passphrase of the next key.", cure)

@@ -51,7 +51,8 @@ class RosterStore:
         self._epochs = {roster.hash: roster.epoch for roster in self._history}
         self._fork: Fork | None = None
         self._weigh(self._restored(rivals))
-        self._adopted_at = self._path(self.current).stat().st_mtime if self.current else None
+        # when this Mac adopted the newest roster, seconds since the epoch; for display only
+        self.adopted_at = self._path(self.current).stat().st_mtime if self.current else None
 
     def lists(self, device_id: bytes) -> bool:
         return bool(self.current and self.current.member(device_id))
@@ -67,11 +68,6 @@ class RosterStore:
     @property
     def certificates(self) -> Mapping[bytes, bytes]:
         return self._certificates
-
-    @property
-    def adopted_at(self) -> float | None:
-        """When this Mac adopted the newest roster, seconds since the epoch; for display only."""
-        return self._adopted_at
 
     @property
     def forked(self) -> Fork | None:
@@ -155,7 +151,7 @@ class RosterStore:
             write_private(self._folder / f"{text_id(device_id)}.der", certificates[device_id], RosterError)
         if fresh:
             self._persist(fresh)
-            self._adopted_at = self._path(newest).stat().st_mtime
+            self.adopted_at = self._path(newest).stat().st_mtime
         self._history += fresh
         self._epochs |= {roster.hash: roster.epoch for roster in fresh}
         self._certificates = certificates
@@ -181,7 +177,7 @@ class RosterStore:
             self._epochs = {roster.hash: roster.epoch for roster in self._history}
             self._certificates = member_certificates(chosen[-1], self._certificates.values())
         self._weigh(self._rivals)
-        self._adopted_at = self._path(self._history[-1]).stat().st_mtime
+        self.adopted_at = self._path(self._history[-1]).stat().st_mtime
         return self._history[-1]
 
     @property

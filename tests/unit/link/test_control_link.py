@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, NotPaired, PortTaken, ProtocolError, SealError
 from core.link import control_link, tls_stream
+from core.link.connection_admission import ConnectionAdmission
 from core.link.control_link import ControlLink, dial_control, serve_control
 from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.tls import client_context
-from core.link.tls_stream import ConnectionLimiter
 from core.settings import MAX_CONTROL_BODY
-from core.trust.roster import Cluster, RosterStore
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.store import RosterStore
 from tests.support.control_links import HOST, LinkListener, soon
 from tests.support.macs import bundle, chain, cluster, mac
 
@@ -245,20 +246,20 @@ async def test_a_handshake_that_is_cancelled_as_tls_stands_leaves_nothing(
 
 
 def test_knocks_are_limited_by_address_but_not_on_loopback() -> None:
-    limiter = ConnectionLimiter()
-    assert [limiter.admit("192.168.1.9", 10.0) for _ in range(9)] == [True] * 8 + [False]
-    assert limiter.admit("192.168.1.10", 10.0)
-    assert [limiter.admit("192.168.1.9", 10.5) for _ in range(3)] == [True, True, False]
-    assert all(limiter.admit("127.0.0.1", 0.0) and limiter.admit("::1", 0.0) for _ in range(50))
-    assert not limiter.admit("192.168.1.9", 10.5)
+    limiter = ConnectionAdmission()
+    assert [limiter.admits("192.168.1.9", 10.0, links=0) for _ in range(9)] == [True] * 8 + [False]
+    assert limiter.admits("192.168.1.10", 10.0, links=0)
+    assert [limiter.admits("192.168.1.9", 10.5, links=0) for _ in range(3)] == [True, True, False]
+    assert all(limiter.admits("127.0.0.1", 0.0, links=0) and limiter.admits("::1", 0.0, links=0) for _ in range(50))
+    assert not limiter.admits("192.168.1.9", 10.5, links=0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 60), st.integers(0, 400)), max_size=300))
 def test_the_limiter_never_lets_more_through_than_its_rate(knocks: list[tuple[float, int]]) -> None:
-    limiter, through = ConnectionLimiter(), 0
+    limiter, through = ConnectionAdmission(), 0
     for now, host in sorted(knocks):
-        through += limiter.admit("10.0.0.1", now)
-        limiter.admit(f"10.1.{host // 256}.{host % 256}", now)
+        through += limiter.admits("10.0.0.1", now, links=0)
+        limiter.admits(f"10.1.{host // 256}.{host % 256}", now, links=0)
         assert through <= 8 + 4 * now + 1e-6
         assert len(limiter._buckets) <= 256
 
@@ -278,12 +279,12 @@ async def test_only_rosters_flow_until_they_are_equal(listener: LinkListener, st
     ahead, behind = stores
     listener.knows = behind.cluster
     near, far = await listener.pair(knows=ahead.cluster())
-    assert (near.peer_epoch, far.peer_epoch) == (2, 4)
+    assert (near.peer_stand.epoch, far.peer_stand.epoch) == (2, 4)
     assert (near.epochs_differ, far.epochs_differ) == (True, True)
 
     await near.send(FrameType.PING, b"held")
     await far.send(FrameType.PING, b"held too")
-    await near.send(FrameType.ROSTER, ahead.bundle(near.peer_epoch))
+    await near.send(FrameType.ROSTER, ahead.bundle(near.peer_stand.epoch))
     kind, body = await soon(far.recv())
     assert kind is FrameType.ROSTER
     assert behind.adopt(body)
@@ -319,7 +320,7 @@ async def test_a_later_roster_travels_between_other_frames(listener: LinkListene
     await near.send(FrameType.ROSTER, stores[0].bundle())
     await near.send(FrameType.PING, b"still flows")
     assert (await soon(far.recv()))[0] is FrameType.ROSTER
-    assert (far.stand.epoch, far.peer_epoch) == (3, 4)
+    assert (far.stand.epoch, far.peer_stand.epoch) == (3, 4)
     assert await soon(far.recv()) == (FrameType.PING, b"still flows")
 
 

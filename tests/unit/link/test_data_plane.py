@@ -17,7 +17,7 @@ from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.seal import Sealer
 from core.link.session import REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import check_peer, client_context
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from tests.support.descriptors import no_descriptor_left
 from tests.support.macs import cluster, mac
 

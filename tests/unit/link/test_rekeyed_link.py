@@ -16,7 +16,7 @@ from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.link.seal import MAX_FRAMES_PER_KEY
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.support.control_links import HOST, LinkListener, soon
 from tests.support.macs import bundle, chain, cluster, mac
 from tests.support.waiting import until

@@ -15,7 +15,8 @@ from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, F
 from core.link.seal import MAX_FRAMES_PER_KEY, Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession, node_link_kind
 from core.trust.identity import device_id_of
-from core.trust.roster import Cluster, Member, Role, Roster, Stand
+from core.trust.roster.bundle import Cluster
+from core.trust.roster.format import Member, Role, Roster, Stand
 from tests.support.handshakes import agree, member, party
 from tests.support.macs import cluster, mac
 from tests.support.search import SEARCH

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from core.errors import HandshakeError, LinkLost, LinkTimeout
 from core.link.tls import check_peer, client_context, link_error, server_context
 from core.trust.identity import device_id_of, text_id
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from tests.support.macs import certificate, cluster, mac, member_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from core.errors import WorkerDied
 from core.local.macs import make_macs
 from core.local.second_process import second_process
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 
 
 def test_a_second_process_that_ends_is_noticed() -> None:

@@ -20,7 +20,7 @@ from core.link.control_link import ControlLink, dial_control
 from core.link.tls import link_error
 from core.node.peers import dialling
 from core.trust.identity import text_id
-from core.trust.roster import Cluster
+from core.trust.roster.bundle import Cluster
 from tests.support.dialler import HOST, ME, OTHER, PEER, SIZE, DiallingNode, another_cluster, dialling_node, home_of
 from tests.support.macs import cluster, mac
 from tests.support.waiting import until

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.address import Place
-from core.node.pairing.pairing_backoff import GIVE_WAY_S, PairingBackoff
+from core.node.pairing.pairing_flow import GIVE_WAY_S, PairingBackoff
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import read_sighting
 from core.trust.pairing import APART_S

@@ -58,7 +58,7 @@ from core.settings import GB, Home
 from core.text import clean_text
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from core.worker.messages import Linked, Unproved
 from tests.support.macs import mac
 from tests.support.nodes import HOST, paired_home

@@ -43,10 +43,12 @@ from core.plan.notes import EVERY_MAC_SEES, sees
 from core.settings import Home
 from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
-from core.trust.roster import Cluster, Roster, RosterStore, encode
+from core.trust.roster.bundle import Cluster
 from core.trust.roster.changes import affirm, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.format import Roster, encode
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import make_recovery_key
+from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment, Verdict, successor
 from tests.support.contexts import context_of
@@ -422,7 +424,7 @@ async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, 
     paired.adopt(rename(ROSTERS[-1], mac(0), mac(2).device_id, "newer"))
     async with link_to(mesh, known) as link:
         kind, body = await asyncio.wait_for(link.recv(), 5)
-        assert (kind, link.peer_epoch) == (FrameType.ROSTER, 4)
+        assert (kind, link.peer_stand.epoch) == (FrameType.ROSTER, 4)
         assert encode(paired.store.history[-1]) in body
 
 

@@ -7,24 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import RosterError, UsageError
-from core.trust.device_name import MAX_NAME
+from core.text import NAME_BYTES
 from core.trust.identity import Identity
-from core.trust.roster import (
-    Revoked,
-    Role,
-    Roster,
-    accept,
-    add,
-    affirm,
-    decode,
-    demote,
-    encode,
-    promote,
-    rename,
-    revoke,
-    rotate,
-    set_recovery,
-)
+from core.trust.roster.acceptance import accept
+from core.trust.roster.changes import add, affirm, demote, promote, rename, revoke, rotate, set_recovery
+from core.trust.roster.format import Revoked, Role, Roster, decode, encode
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member
 from tests.support.macs import chain, mac, member_of, signed
@@ -100,7 +87,7 @@ def test_a_name_is_cleaned_and_cut_before_it_is_signed() -> None:
 
     assert called("Küche") == "Küche".encode()
     assert called("at\x1b]52;c;x\x07tic\u202e") == b"at]52;c;xtic"
-    assert called("ü" * 40) == "ü".encode() * (MAX_NAME // 2)
+    assert called("ü" * 40) == "ü".encode() * (NAME_BYTES // 2)
     for nothing in ("", "\x1b\u202e", "  "):
         with pytest.raises(UsageError):
             called(nothing)

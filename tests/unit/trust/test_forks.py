@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from core.errors import RosterError, RosterFork
 from core.trust.private_files import write_private
-from core.trust.roster import Roster, RosterStore, add, affirm, decode_bundle, promote, rename, revoke
-from core.trust.roster.changes import demote
+from core.trust.roster.bundle import decode_bundle
+from core.trust.roster.changes import add, affirm, demote, promote, rename, revoke
 from core.trust.roster.forks import MAX_DEPTH, MAX_RIVALS
+from core.trust.roster.format import Roster
+from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, chain, mac, member_of
 from tests.support.search import SEARCH
 

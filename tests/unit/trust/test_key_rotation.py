@@ -7,7 +7,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.errors import IdentityError, RosterError
 from core.trust.identity import Identity, load_or_create, open_identity
-from core.trust.roster import Revoked, Role, Roster, add, affirm, promote, rename, rotate
+from core.trust.roster.changes import add, affirm, promote, rename, rotate
+from core.trust.roster.format import Revoked, Role, Roster
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation, finish_rotation, prepare_rotation
 from tests.support.macs import certificate, chain, mac, member_of
 

@@ -12,7 +12,7 @@ from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import RosterStore
+from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, chain, mac
 from tests.support.waiting import until
 

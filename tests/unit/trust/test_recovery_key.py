@@ -8,21 +8,10 @@ from hypothesis import strategies as st
 
 from core.errors import HandshakeError, RosterError, UsageError
 from core.link.tls import check_peer
-from core.trust.roster import (
-    Cluster,
-    Revoked,
-    Role,
-    Roster,
-    accept,
-    decode,
-    demote,
-    encode,
-    member_certificates,
-    promote,
-    recover,
-    revoke,
-    set_recovery,
-)
+from core.trust.roster.acceptance import accept
+from core.trust.roster.bundle import Cluster, member_certificates
+from core.trust.roster.changes import demote, promote, recover, revoke, set_recovery
+from core.trust.roster.format import Revoked, Role, Roster, decode, encode
 from core.trust.roster.recovery_key import RecoveryKey, make_recovery_key, parse_words
 from tests.support.macs import certificate, chain, mac, member_of, signed
 

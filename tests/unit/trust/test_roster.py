@@ -10,24 +10,13 @@ from hypothesis import strategies as st
 
 from core.errors import RosterError
 from core.settings import MAX_CONTROL_BODY
-from core.trust.device_name import MAX_NAME, name_bytes
+from core.text import NAME_BYTES, name_bytes
 from core.trust.identity import device_id_of
-from core.trust.roster import (
-    Cluster,
-    Member,
-    Revoked,
-    Role,
-    Roster,
-    accept,
-    add,
-    decode,
-    decode_bundle,
-    encode,
-    encode_bundle,
-    found,
-    verify,
-)
 from core.trust.roster import format as rules
+from core.trust.roster.acceptance import accept
+from core.trust.roster.bundle import Cluster, decode_bundle, encode_bundle
+from core.trust.roster.changes import add, found
+from core.trust.roster.format import Member, Revoked, Role, Roster, decode, encode, verify
 from tests.support.macs import CLUSTER_ID, bundle, chain, cluster, mac, member_of, signed
 from tests.support.search import SEARCH
 
@@ -68,7 +57,7 @@ def test_a_hostile_name_is_signed_raw_and_shown_clean() -> None:
 @given(st.text(max_size=80))
 def test_a_name_is_cut_between_characters(name: str) -> None:
     raw = name_bytes(name)
-    assert len(raw) <= MAX_NAME
+    assert len(raw) <= NAME_BYTES
     assert name.encode("utf-8", "ignore").startswith(raw)
     raw.decode()
 

@@ -8,16 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from core.errors import NotPaired, RosterError
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import device_id_of
-from core.trust.roster import (
-    Role,
-    Roster,
-    RosterStore,
-    add,
-    affirm,
-    decode_bundle,
-    promote,
-    revoke,
-)
+from core.trust.roster.bundle import decode_bundle
+from core.trust.roster.changes import add, affirm, promote, revoke
+from core.trust.roster.format import Role, Roster
+from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, certificate, chain, cluster, mac, member_of, signed
 
 FIRST, SECOND, THIRD = chain(3)
