@@ -25,7 +25,6 @@ from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
 from tui.control.actions import bindings, key_title, palette, why_not
-from tui.control.appearance import COMPLAINT_S, FULL_FPS, config_complaints, frames_per_s, theme_of
 from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
@@ -38,10 +37,10 @@ from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
 from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
-from tui.control.preferences import DEFAULTS, Preferences
+from tui.control.preferences import DEFAULTS, FULL_FPS, Preferences
 from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
-from tui.control.theme_choice import ThemeChoice, Themes
+from tui.control.theme_choice import ThemeChoice, Themes, config_complaints, theme_of
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens.base import STYLES, Follower, is_open, make_screen
 from tui.screens.base_app import BaseApp
@@ -50,7 +49,7 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
-from tui.widgets.command_palette import PaletteWithCursor, ThemePalette
+from tui.widgets.cursor_list import PaletteWithCursor, ThemePalette
 from tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self._copier = Clipboard(self, self.folder)
         self._quitting = Quitting(self, self.conversations, self._owner)
         self._keys = KeyOrder(self, super().on_event)
-        self._fps = frames_per_s(preferences, os.environ)
+        self._fps = preferences.frames_per_s(os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
         self.set_class(preferences.plain, "plain")
@@ -159,7 +158,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.set_keymap(dict(self.preferences.keys))
         self.theme_changed_signal.subscribe(self, self._themes.changed)
         for complaint in config_complaints(self.preferences, self.available_themes):
-            self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
+            self.notify(complaint, severity="warning", timeout=20.0)
         self.set_interval(0.5, self._tick)
         self.set_interval(0.1, lambda: self.dashboard.logs.show(self.state))
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))

@@ -23,6 +23,7 @@ from tui.cli.watch import Watch
 
 ANSWER_S: Final = 3600.0
 CANCEL_S: Final = 2.0
+RECOVERY_FIELDS: Final = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
 
 
 async def answer(
@@ -189,10 +190,6 @@ def recovery_line(recovery: Recovery) -> str:
     return clean_text(f"{recovery.text} {recovery.fix}").rstrip()
 
 
-def recovery_facts(recovery: Recovery) -> Facts:
-    return fields_of(recovery, "state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
-
-
 def answer_facts(
     now: Snapshot,
     tokens: Sequence[TokenEvent],
@@ -210,7 +207,7 @@ def answer_facts(
         "logprobs": [_logprobs_of(t) for t in tokens if t.logprob is not None],
         **fields_of(done, "finish_reason", "problem", "prompt_tokens", "reused_tokens", "beside_tokens"),
         **fields_of(done, "drafted_tokens", "accepted_tokens", "ttft_s", "decode_tokens_per_s"),
-        "recoveries": [recovery_facts(one) for one in recoveries],
+        "recoveries": [fields_of(one, *RECOVERY_FIELDS) for one in recoveries],
         "hops": [hop_facts(h, names) for h in now.hops],
         "trust": fields_of(now.trust, "level", "weakest"),
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],

@@ -15,7 +15,7 @@ from core.verify.check import Check, Outcome, passed, skipped
 from core.verify.machine import kind_of
 from tui.cli.output import print_progress
 from tui.cli.watch import Watch, watching
-from tui.state.network_words import path_words
+from tui.state.format import path_words
 
 LIMIT_S = 25.0
 BUSY_S = 0.5

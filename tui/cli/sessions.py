@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from core.requests.answers import Message
 from core.requests.conversations import SavedSession, SessionName
 from core.text import clean_text
 from tui.cli.launch import home_of
@@ -45,7 +44,8 @@ async def load(args: argparse.Namespace) -> None:
     async with NodeClient(home_of(args)) as client:
         kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
     how = f"Loaded {args.name}: {kept.tokens} tokens. Continue: `macluster run {kept.model} --session {args.name}`."
-    print_facts(args, kept, [clean_text("\n".join([*message_lines(kept.messages), how]))])
+    said = [f"[{message.role}]\n{message.content}\n" for message in kept.messages]
+    print_facts(args, kept, [clean_text("\n".join([*said, how]))])
 
 
 async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSession]) -> SavedSession:
@@ -72,7 +72,3 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
     ]
     lines = table(("session", "model", "tokens", "GB", "saved"), rows, left=(0, 1, 4)) if rows else []
     return lines + [clean_text(f"{each.name}: {each.problem.what}") for each in found if each.problem]
-
-
-def message_lines(messages: Sequence[Message]) -> list[str]:
-    return [line for message in messages for line in (f"[{message.role}]", message.content, "")]

@@ -11,7 +11,7 @@ from core.requests.checks import SpeedRequest, SpeedResult
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts
 from tui.client import NodeClient
-from tui.state.network_words import path_words
+from tui.state.format import path_words
 
 
 async def speedtest(args: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from core.errors import UsageError
 from core.requests.answers import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
-from tui.control import chat_dialogs
 from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_stream import FAILURES, problem_of
@@ -114,7 +113,7 @@ class ChatController:
 
     async def begin(self) -> bool:
         """Start an empty conversation and stop a running answer. False if the person stays."""
-        if not await chat_dialogs.may_leave(self._app):
+        if not await self._may_leave():
             return False
         self.leave()
         # with the typed text
@@ -127,13 +126,19 @@ class ChatController:
         """Open a saved conversation. False if the person stays. Raises the node's error."""
         if wanted.id == self._app.state.chat.id:
             return True
-        if not await chat_dialogs.may_leave(self._app):
+        if not await self._may_leave():
             return False
         found = await self._conversations.read(wanted)
         self.leave()
         self.keep_draft(at_once=True)
         self._show(conversation.opened(self._app.state, found))
         return True
+
+    async def _may_leave(self) -> bool:
+        if not self._app.state.chat.is_unkept or not self._app.state.turns:
+            return True
+        effect = "This chat isn't saved. If you leave it, it is gone."
+        return await self._app.choose("Leave an unsaved chat?", effect, ("Stay", "Leave")) == 1
 
     def open_last(self) -> None:
         if last := self._app.state.last:

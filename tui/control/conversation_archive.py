@@ -13,10 +13,9 @@ import msgspec
 from core.errors import Problem, UsageError
 from core.requests.answers import UnfinishedAnswer
 from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
-from tui.control import chat_dialogs
 from tui.control.app_interface import AppInterface
 from tui.control.event_stream import FAILURES, problem_of
-from tui.state import chats, conversation, state
+from tui.state import chats, conversation, export, state
 from tui.state.state import UiState, cleaned
 
 RETRY_S: Final = 5.0
@@ -88,11 +87,31 @@ class ConversationArchive:
         """Export one, by default the one on screen, to a file that the person names."""
         now = self._app.state
         if wanted is not None and wanted.id != now.chat.id:
-            await chat_dialogs.export(self._app, await self.read(wanted))
+            await self._export(await self.read(wanted))
         elif now.turns:
-            await chat_dialogs.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
+            await self._export(chats.kept(now.chat, now.turns, time.time(), now.others))
         else:
             self._app.notify("There is nothing to export yet.")
+
+    async def _export(self, chosen: Conversation) -> None:
+        """Raises NodeError, UsageError."""
+        words = (
+            "Saved as Markdown, or as JSON if the name ends in .json. "
+            "The file is not encrypted; only your account can read it."
+        )
+        proposed = str(export.default_path(chosen.title))
+        typed = await self._app.ask("Export the conversation", words, proposed, export.path_from)
+        if not typed:
+            return
+        path = export.path_from(typed)
+        text = export.text_for(path, chosen)
+        done = await asyncio.to_thread(export.write, path, text)
+        if not done:
+            effect = f"{path} already exists. Its content would be lost."
+            if await self._app.choose("Replace the file?", effect, ("Cancel", "Replace")) == 1:
+                done = await asyncio.to_thread(export.write, path, text, replace=True)
+        if done:
+            self._app.notify(f"Exported to {path}.")
 
     async def switch_keeping(self) -> None:
         """Turn saving off and delete the saved copy, or turn saving on."""
@@ -100,13 +119,20 @@ class ConversationArchive:
         if now.chat.is_unkept:
             self._app.set_state(conversation.unkept(now, False))
             self._app.notify("This chat is saved from now on.")
-        elif await chat_dialogs.may_forget(self._app):
+        elif await self._may_forget():
             await self.settle()
             self._waiting.pop(now.chat.id, None)
             self._app.set_state(conversation.unkept(self._app.state, True))
             if now.chat.id:
                 await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
             self._app.notify("This chat is no longer saved. It is gone when you leave it.")
+
+    async def _may_forget(self) -> bool:
+        if not self._app.state.chat.id:
+            return True
+        effect = "The saved copy on this Mac will be deleted. The chat stays on screen until you leave it."
+        answers = ("Keep saving", "Delete and stop saving")
+        return await self._app.choose("Turn off saving for this chat?", effect, answers) == 1
 
     async def _save(self) -> None:
         try:

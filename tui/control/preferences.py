@@ -29,6 +29,9 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "relay": bool,
     },
 }
+FULL_FPS: Final = 30
+SSH_FPS: Final = 15
+SLOW_FPS: Final = 5
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -47,6 +50,12 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     relay: bool = True  # one Mac answers for another
     keys: Mapping[str, str] = NO_KEYS  # keys by binding id
     complaints: tuple[str, ...] = ()  # a sentence for each line that can't be used
+
+    def frames_per_s(self, environ: Mapping[str, str]) -> int:
+        """How often a growing text is drawn; over SSH every repaint crosses the network."""
+        if self.slow_link:
+            return SLOW_FPS
+        return SSH_FPS if environ.get("SSH_CONNECTION") else FULL_FPS
 
 
 DEFAULTS: Final = Preferences()

@@ -1,16 +1,27 @@
-"""Previews themes and remembers the chosen one."""
+"""The theme by the user's settings; previews themes and remembers the chosen one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
 from textual.theme import Theme, ThemeProvider
 
 from tui.control.app_interface import AppInterface
-from tui.control.preferences import memory_in, remember_theme
+from tui.control.preferences import Preferences, memory_in, remember_theme
+from tui.control.themes import DARK
+
+
+def theme_of(preferences: Preferences, known: Collection[str]) -> str:
+    return next((name for name in (preferences.theme, preferences.remembered) if name in known), DARK.name)
+
+
+def config_complaints(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
+    if not preferences.theme or preferences.theme in known:
+        return preferences.complaints
+    return (*preferences.complaints, f"Unknown theme {preferences.theme!r}. The palette lists all themes.")
 
 
 class Themes(ThemeProvider):

@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 
 from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import KeyOwner
@@ -25,13 +26,15 @@ from tui.state.load_options import as_preview
 from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall, layout_for
 
 if TYPE_CHECKING:
     from tui.screens.dialogs import AskScreen
 
 # absolute paths: a subclass of the app may be in another folder
 STYLES: Final = Path(__file__).parent
+
+WIDE: Final = (100, 30)
+LEAST: Final = (60, 16)
 
 _T = TypeVar("_T")
 _Box = TypeVar("_Box", bound=Widget)
@@ -60,6 +63,16 @@ class Interruptible(Protocol):
 
     async def break_off(self) -> None:
         """Stop it before the app ends."""
+
+
+class TooSmall(Static):
+    """The message on a terminal that is too small for any layout."""
+
+    def __init__(self) -> None:
+        super().__init__(id="too-small", markup=False)
+
+    def show(self, width: int, height: int) -> None:
+        self.update(Content(f"This terminal is {width}x{height}. macluster needs at least {LEAST[0]}x{LEAST[1]}."))
 
 
 class SizedScreen(KeyOwner, Screen[None]):
@@ -193,3 +206,9 @@ def is_open(screen: Screen[Any], name: str) -> bool:
 
 def _class_of(name: str) -> str:
     return f"{name.title()}Screen"
+
+
+def layout_for(width: int, height: int) -> str:
+    if width < LEAST[0] or height < LEAST[1]:
+        return "small"
+    return "wide" if width >= WIDE[0] and height >= WIDE[1] else "narrow"

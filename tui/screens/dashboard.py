@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from tui.control.keymap import DASHBOARD
 from tui.control.messages import ProblemRead, Seen
-from tui.screens.base import SizedScreen
+from tui.screens.base import SizedScreen, TooSmall
 from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.widgets.banner import Banner, startable
@@ -25,7 +25,6 @@ from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
 from tui.widgets.status_line import ChatTitle, StatusLine
-from tui.widgets.too_small import TooSmall
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
 PANES = ("peers", "split", "hops", "logs", "chat")

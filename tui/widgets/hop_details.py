@@ -21,6 +21,7 @@ from tui.state.format import (
     duration,
     fit,
     gauge,
+    path_words,
     scale_top,
     time_scale,
     time_spark,
@@ -37,7 +38,6 @@ from tui.state.hop_phases import (
     worth_of,
 )
 from tui.state.hops import Hop, Ring
-from tui.state.network_words import path_words
 from tui.state.state import UiState
 
 ROWS: Final = 5

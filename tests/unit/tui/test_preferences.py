@@ -13,9 +13,9 @@ from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.cli.launch import node_options
 from tui.control import preferences
-from tui.control.appearance import config_complaints, frames_per_s, theme_of
 from tui.control.plain_glyphs import ASCII
 from tui.control.preferences import Preferences
+from tui.control.theme_choice import config_complaints, theme_of
 from tui.control.themes import DARK, OWN_THEMES
 from tui.screens.help import HelpScreen
 
@@ -85,9 +85,9 @@ def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None
 
 
 def test_a_slow_way_to_the_terminal_is_spared() -> None:
-    assert frames_per_s(Preferences(), {}) == 30
-    assert frames_per_s(Preferences(), {"SSH_CONNECTION": "1"}) == 15
-    assert frames_per_s(Preferences(slow_link=True), {"SSH_CONNECTION": "1"}) == 5
+    assert Preferences().frames_per_s({}) == 30
+    assert Preferences().frames_per_s({"SSH_CONNECTION": "1"}) == 15
+    assert Preferences(slow_link=True).frames_per_s({"SSH_CONNECTION": "1"}) == 5
 
 
 def app_with(folder: Path, found: Preferences) -> MaclusterApp:

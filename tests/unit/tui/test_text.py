@@ -19,6 +19,7 @@ from core.text import Clean
 from tests.support.screen_events import PLAN, asked, token
 from tui.cli.status import trust_line
 from tui.control import clipboard
+from tui.screens.base import layout_for
 from tui.state import conversation, format, state
 from tui.state.hops import ring_of
 from tui.state.logs import long_lines, short_lines
@@ -38,7 +39,6 @@ from tui.widgets.peer_pane import peers_content
 from tui.widgets.prompt import context_words, hint_words
 from tui.widgets.split_pane import split_content
 from tui.widgets.status_line import status_content, title_content
-from tui.widgets.too_small import layout_for
 
 GB = 1_000_000_000
 
