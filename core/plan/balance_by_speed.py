@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from core.events import BalanceChoice, Peer, Plan
-from core.plan.nearest_cuts import Overflow
+from core.plan.nearest_cuts import Overflow, best_cuts
 from core.plan.topology import has_ranks
 
 # seconds per token of a Mac (device id) for these layers, with the output or without; None: not measured
@@ -18,8 +18,6 @@ StageSeconds = Callable[[str, range, bool], float | None]
 
 # a smaller difference is noise
 CLEARLY_SLOWER: Final = 1.2
-
-_Best = tuple[float, int, tuple[int, ...]]
 
 
 class Balanced(NamedTuple):
@@ -82,24 +80,14 @@ def balanced(
 def fastest_cuts(
     legal: Sequence[int], wanted: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> tuple[int, ...] | None:
-    """The `legal` cuts that fit and make the slowest stage fastest, nearest to `wanted` on a tie; None if nothing fits.
-    Exact, by dynamic programming over the cuts.
+    """The `legal` cuts that fit and make the slowest stage fastest, nearest to `wanted` on a tie; None if nothing
+    fits.
     """
-    ends: dict[int, _Best] = {0: (0.0, 0, ())}
-    last = len(owners.macs) - 1
-    for owner, near in enumerate((*wanted, owners.layers)):
-        stops = legal if owner < last else (owners.layers,)
-        reached: dict[int, _Best] = {}
-        for stop in stops:
-            ways = [
-                (max(best[0], owners.seconds(owner, start, stop)), best[1] + abs(stop - near), (*best[2], stop))
-                for start, best in ends.items()
-                if start < stop and not overflow(owner, start, stop)
-            ]
-            if ways:
-                reached[stop] = min(ways)
-        ends = reached
-    return ends[owners.layers][2][:-1] if owners.layers in ends else None
+
+    def seconds(owner: int, start: int, stop: int) -> float | None:
+        return None if overflow(owner, start, stop) else owners.seconds(owner, start, stop)
+
+    return best_cuts(wanted, legal, owners.layers, seconds, max)
 
 
 def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:

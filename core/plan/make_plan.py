@@ -49,7 +49,7 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 
 def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
-    there: PlanInputs = {**inputs, "peers": peers, **on_fewer(len(peers), inputs)}
+    there: PlanInputs = {**inputs, **on_fewer(len(peers), inputs), "peers": peers}
     try:
         return shortage(_draft(there)) is None
     except PlanError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, WireType
 from core.models.slicing.split_profile import SplitProfile
@@ -50,14 +50,4 @@ class PlanInputs(PlanOptions, PlanContext):
 
 
 def plan_options_of(request: PlanRequest) -> PlanOptions:
-    return PlanOptions(
-        context=request.context,
-        kv_bits=request.kv_bits,
-        rows=request.rows,
-        topology=request.topology,
-        layers=request.layers,
-        parallelism=request.parallelism,
-        rdma=request.rdma,
-        balance=request.balance,
-        wire=request.wire,
-    )
+    return cast(PlanOptions, {name: getattr(request, name) for name in PlanOptions.__annotations__})

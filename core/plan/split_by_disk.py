@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from math import inf
+from itertools import pairwise
 
 from core.events import Plan
+from core.plan.nearest_cuts import best_cuts
 from core.plan.topology import LayerSpan, has_ranks
 
 
@@ -18,28 +19,18 @@ def spans_on_disks(
     if has_ranks(plan):
         return None
     owners = plan.owners
-    stops = _stops([s.stop for s in owners], [here.get(s.device_id, frozenset()) for s in owners], cuts, plan.layers)
-    if stops is None:
+    legal = sorted(cut for cut in cuts if 0 < cut < plan.layers)
+
+    def is_here(stage: int, start: int, stop: int) -> int | None:
+        return 0 if here.get(owners[stage].device_id, frozenset()) >= set(range(start, stop)) else None
+
+    found = best_cuts([stage.stop for stage in owners[:-1]], legal, plan.layers, is_here)
+    if found is None:
         return None
-    edges = dict(zip([s.device_id for s in owners], zip([0, *stops], stops, strict=False), strict=True))
+    edges = dict(zip([s.device_id for s in owners], pairwise((0, *found, plan.layers)), strict=True))
 
     def span(mac: str) -> LayerSpan:
         start, stop = edges[mac]
         return LayerSpan(start, None if stop == plan.layers and mac == plan.output else stop - 1)
 
     return tuple(str(span(mac)) for mac in macs if mac in edges)
-
-
-def _stops(wanted: Sequence[int], here: Sequence[Set[int]], cuts: Collection[int], layers: int) -> list[int] | None:
-    best: dict[int, tuple[float, list[int]]] = {0: (0, [])}
-    for number, (stop, has) in enumerate(zip(wanted, here, strict=True)):
-        ends = [layers] if number == len(wanted) - 1 else sorted(cut for cut in cuts if 0 < cut < layers)
-        found: dict[int, tuple[float, list[int]]] = {}
-        for begin, (moved, stops) in best.items():
-            for end in ends:
-                if end > begin and has >= set(range(begin, end)):
-                    cost = moved + abs(end - stop)
-                    if cost < found.get(end, (inf, []))[0]:
-                        found[end] = (cost, [*stops, end])
-        best = found
-    return best[layers][1] if layers in best else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 from core.errors import BadBudget, NoPeers, TooManyPeers
 
@@ -27,7 +28,7 @@ def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
     counts = [max(1, int(ideal)) for ideal in ideals]
     _give(counts, ideals, layers - sum(counts))
     _take(counts, sum(counts) - layers)
-    return _ranges(counts)
+    return [range(*edges) for edges in pairwise(accumulate(counts, initial=0))]
 
 
 def _give(counts: list[int], ideals: Sequence[Fraction], spare: int) -> None:
@@ -43,8 +44,3 @@ def _take(counts: list[int], excess: int) -> None:
             if excess > 0 and counts[i] > 1:
                 counts[i] -= 1
                 excess -= 1
-
-
-def _ranges(counts: Sequence[int]) -> list[range]:
-    starts = [sum(counts[:i]) for i in range(len(counts))]
-    return [range(start, start + count) for start, count in zip(starts, counts, strict=True)]

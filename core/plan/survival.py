@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict
 
 import msgspec
 
-from core.events import ParallelismChoice, Peer, Plan, Topology
+from core.events import Peer, Plan
 from core.plan.plan_inputs import PlanOptions, plan_options_of
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.requests.plans import PlanRequest
 
 
 def options_after_loss(request: PlanRequest, macs: int) -> PlanOptions:
-    how = plan_options_of(request)
-    return {**how, **on_fewer(macs, how)}
+    return on_fewer(macs, plan_options_of(request))
 
 
-class FewerMacsOptions(TypedDict):
-    """Options that change with fewer Macs."""
-
-    layers: Sequence[str]
-    topology: Topology | None
-    parallelism: ParallelismChoice | None
-
-
-def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
+def on_fewer(macs: int, how: PlanOptions) -> PlanOptions:
     """Divide by budget instead of by hand, and keep tensor parallelism if possible; one Mac does everything."""
     topology, parallelism = how.get("topology"), how.get("parallelism")
     if topology is not None and TOPOLOGIES[topology].ranks:
-        return FewerMacsOptions(layers=(), topology=None, parallelism=parallelism or "tp")
-    if macs > 1:
-        return FewerMacsOptions(layers=(), topology=topology, parallelism=parallelism)
-    return FewerMacsOptions(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
+        topology, parallelism = None, parallelism or "tp"
+    elif macs == 1:
+        topology = None if parallelism else LONE_MAC_TOPOLOGY
+    return {**how, "layers": (), "topology": topology, "parallelism": parallelism}
 
 
 def with_indispensable(

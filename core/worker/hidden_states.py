@@ -11,7 +11,7 @@ from core.errors import ProtocolError
 from core.events import WireType
 from core.link.arrays import Arrived, decode_arrays, encode_arrays, packed_arrays
 from core.link.frames import Buffer
-from core.models.slicing.wire_types import DTYPES, Kind
+from core.models.slicing.boundary import DTYPES, Kind
 
 LARGEST: Final = 127  # largest 8-bit magnitude
 

@@ -38,10 +38,10 @@ from core.events import Plan
 from core.link.data_plane import listen
 from core.models.files.model_folder import read_folder
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
+from core.models.slicing.boundary import bytes_per_token
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
-from core.models.slicing.wire_types import bytes_per_token
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn

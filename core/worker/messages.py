@@ -5,7 +5,8 @@ Keys and plans travel here, in memory: never on a command line, never in the env
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -426,15 +427,5 @@ Report = (
     | Batch
 )
 
-_command_decoder = msgspec.msgpack.Decoder(Command)
-_report_decoder = msgspec.msgpack.Decoder(Report)
-
-
-def unpack_command(body: bytes) -> Command:
-    command: Command = _command_decoder.decode(body)
-    return command
-
-
-def unpack_report(body: bytes) -> Report:
-    report: Report = _report_decoder.decode(body)
-    return report
+unpack_command: Final[Callable[[bytes], Command]] = msgspec.msgpack.Decoder(Command).decode
+unpack_report: Final[Callable[[bytes], Report]] = msgspec.msgpack.Decoder(Report).decode

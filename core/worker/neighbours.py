@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from contextlib import ExitStack, closing
 from typing import Final
 
 import msgspec
 
-from core.errors import MaclusterError
 from core.events import Plan
 from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
 from core.link.network_paths import connect
@@ -50,20 +50,14 @@ class Neighbours:
         so the links close one by one round the ring and no two stages wait for each other. Raises LinkError or its
         kinds, also what `alarm` raises; no link stays open then.
         """
-        if self.index == 0:
-            sender = self._dial()
-            try:
+        with ExitStack() as failing:
+            if self.index == 0:
+                sender = failing.enter_context(closing(self._dial()))
                 receiver = self._accept(alarm)
-            except MaclusterError:
-                sender.close()
-                raise
-        else:
-            receiver = self._accept(alarm)
-            try:
+            else:
+                receiver = failing.enter_context(closing(self._accept(alarm)))
                 sender = self._dial()
-            except MaclusterError:
-                receiver.close()
-                raise
+            failing.pop_all()
         receiver.row_bytes = self._row_bytes
         return sender, receiver
 

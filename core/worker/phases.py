@@ -36,12 +36,12 @@ class PhaseClock:
     and times, from which `take` builds readable turns.
     """
 
-    __slots__ = ("_began", "_laps", "_turns", "_work")
+    __slots__ = ("_began", "_laps", "_turns", "work")
 
     def __init__(self) -> None:
         self._turns: deque[_Noted] = deque(maxlen=MOST_STEPS)
         self._laps: list[Any] = []
-        self._work: Turn | None = None
+        self.work: Turn | None = None
         self.rest()
 
     def take(self, most: int) -> list[PhaseTurn]:
@@ -51,7 +51,7 @@ class PhaseClock:
     def rest(self) -> None:
         self._began = monotonic()
         self._laps.clear()
-        self._work = None
+        self.work = None
 
     def lap(self, phase: Phase) -> None:
         self._laps += phase, monotonic()
@@ -69,14 +69,10 @@ class PhaseClock:
         laps += "aead_seal", sealed, phase, monotonic()
 
     def works(self, step: int, kind: TurnKind, handle: int = 0) -> None:
-        work = self._work
+        work = self.work
         if work is None or work.step != step or work.kind != kind or work.handle != handle:
             self.end()
-            self._work = Turn(step, kind, handle)
-
-    @property
-    def work(self) -> Turn | None:
-        return self._work
+            self.work = Turn(step, kind, handle)
 
     def back(self, work: Turn | None) -> None:
         if work:
@@ -84,13 +80,13 @@ class PhaseClock:
 
     def end(self) -> None:
         """End the turn, if any; the time since the last lap belongs to its last phase."""
-        if self._work and self._laps:
+        if self.work and self._laps:
             laps = self._laps
             laps[-1] = now = monotonic()
-            self._turns.append(_Noted(self._work, self._began, tuple(laps)))
+            self._turns.append(_Noted(self.work, self._began, tuple(laps)))
             self._began = now
             laps.clear()
-        self._work = None
+        self.work = None
 
 
 def _turn(noted: _Noted) -> PhaseTurn:

@@ -35,8 +35,8 @@ from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.sandbox import confine
 from core.models.metal import obey_device
 from core.models.slicing.caches import KV_GROUP
-from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, load_slice
+from core.models.slicing.probe import legal_cuts
 from core.models.slicing.ranks import Rank, shard
 
 REFUSED: Final = 3

@@ -41,12 +41,9 @@ from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_values import (
     Accepted,
     AnswerWanted,
-    Counted,
     CountWanted,
     NotAnswered,
     Relayed,
-    Spelled,
-    StillThere,
     TextWanted,
     Wanted,
     encoded,
@@ -120,9 +117,9 @@ RELAYED: list[Wanted | Relayed] = [
     ReasoningPart("hm"),
     ToolCall(id="a", name="f", arguments="{}"),
     RequestDone(request_id="r", finish_reason="stop", prompt_tokens=3, tokens=1, ttft_s=0.5, decode_tokens_per_s=9.0),
-    StillThere(),
-    Counted(tokens=3),
-    Spelled(text="a"),
+    None,
+    3,
+    "a",
     NotAnswered(problem=PROBLEM),
 ]
 EVERY: list[NodeMessage] = [

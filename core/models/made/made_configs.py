@@ -60,14 +60,6 @@ def _llama(shape: Shape) -> dict[str, Any]:
     return _base("llama", shape, attention_bias=False, mlp_bias=False)
 
 
-def _llama_sliding(shape: Shape) -> dict[str, Any]:
-    return {**_llama(shape), **_sliding(shape)}
-
-
-def _llama_tied(shape: Shape) -> dict[str, Any]:
-    return {**_llama(shape), "tie_word_embeddings": True}
-
-
 def _qwen2(shape: Shape) -> dict[str, Any]:
     # the family has no head_dim of its own: heads share the hidden size
     return {k: v for k, v in _base("qwen2", shape).items() if k != "head_dim"}
@@ -109,8 +101,8 @@ def _deepseek_v3(shape: Shape) -> dict[str, Any]:
 
 FAMILIES: Final[dict[str, Callable[[Shape], dict[str, Any]]]] = {
     "llama": _llama,
-    "llama_sliding": _llama_sliding,
-    "llama_tied": _llama_tied,
+    "llama_sliding": lambda shape: {**_llama(shape), **_sliding(shape)},
+    "llama_tied": lambda shape: {**_llama(shape), "tie_word_embeddings": True},
     "qwen2": _qwen2,
     "qwen3": lambda shape: _base("qwen3", shape),
     "qwen3_moe": _qwen3_moe,

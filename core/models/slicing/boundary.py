@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import count
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from core.errors import StageFailed
-from core.models.slicing.wire_types import bytes_per_token
+from core.events import WireType
 
 # primes that are unusual counts of heads or streams, so that lengths identify the axes of a probe's arrays
 ROWS: Final = 13
 POSITIONS: Final = 11
+
+DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+
+Kind = tuple[tuple[int, ...], mx.Dtype]  # of an array: shape after [row, position], dtype
 
 
 def leaves(value: Any) -> list[mx.array]:
@@ -123,6 +128,19 @@ class Boundary:
         value = _fill(self._shape, (_rows_back(a, axis) for a, axis in zip(own, self._axes, strict=True)))
         pairs = zip(self._groups, grouped, strict=True)
         return value, {n: array[:, :, i] for (_, numbers), array in pairs for i, n in enumerate(numbers)}
+
+
+def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:
+    """Bytes per position of arrays of these `kinds`; `wire` applies to real numbers only."""
+    return sum(_bytes(wire, tail, dtype) for tail, dtype in kinds)
+
+
+def _bytes(wire: WireType | None, tail: tuple[int, ...], dtype: mx.Dtype) -> int:
+    if wire is None or not mx.issubdtype(dtype, mx.floating):
+        return prod(tail) * dtype.size
+    if wire == "int8":
+        return prod(tail) + mx.float32.size * prod(tail[:-1])
+    return prod(tail) * DTYPES[wire].size
 
 
 def _groups(sides: dict[int, SideInput]) -> list[tuple[tuple[tuple[int, ...], mx.Dtype], list[int]]]:

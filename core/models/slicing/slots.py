@@ -22,8 +22,7 @@ from core.models.slicing.boundary import Sides, leaves
 from core.models.slicing.building import FAILURES, first_line
 from core.models.slicing.caches import SliceCaches, absent_caches
 from core.models.slicing.forward_tracer import swap_class
-from core.models.slicing.legal_cuts import check_cuts
-from core.models.slicing.probe import ModelProbe
+from core.models.slicing.probe import ModelProbe, check_cuts
 from core.models.slicing.quirks import order_windows, verifies_drafts
 from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 import msgspec
@@ -142,17 +143,6 @@ class Refused(TextMessage, frozen=True, kw_only=True):
 TextRequest = ReadTokenizer | Encode | Constrain | Decode | EndStream | BeginReading | ReadText | EndReading
 TextAnswer = TokenizerRead | Encoded | Constrained | Decoded | Parts | Refused
 
-_requests = msgspec.msgpack.Decoder(TextRequest)
-_answers = msgspec.msgpack.Decoder(TextAnswer)
-
-
-def unpack_request(body: bytes) -> TextRequest:
-    """Decode a request; raises msgspec.ValidationError."""
-    request: TextRequest = _requests.decode(body)
-    return request
-
-
-def unpack_answer(body: bytes) -> TextAnswer:
-    """Decode a response; raises msgspec.ValidationError."""
-    answer: TextAnswer = _answers.decode(body)
-    return answer
+# raise msgspec.ValidationError
+unpack_request: Final[Callable[[bytes], TextRequest]] = msgspec.msgpack.Decoder(TextRequest).decode
+unpack_answer: Final[Callable[[bytes], TextAnswer]] = msgspec.msgpack.Decoder(TextAnswer).decode

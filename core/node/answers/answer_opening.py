@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
 
-from core.errors import Busy, MaclusterError, NotLoaded, NotPaired
+from core.answer_parts import CallRules
+from core.constraint import Constraint
+from core.errors import Busy, MaclusterError, NotLoaded, NotPaired, UsageError
 from core.events import Plan
 from core.node.answers.answer_archive import AnswerArchive
 from core.node.answers.answer_record import chosen, going_on, record_of
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.prompts import constraint_of, prompt_of, text_of
 from core.node.answers.running_answer import RunningAnswer
 from core.node.answers.token_log import AnswerRecord, UnloggedAnswer
 from core.node.answers.tokenizer import Tokenizer
@@ -44,8 +46,8 @@ class AnswerOpening:
         plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         self.check(plan, reading)
-        prompt = await prompt_of(request, tokens)
-        constraint = await constraint_of(request, prompt, tokens)
+        prompt = await _prompt_of(request, tokens)
+        constraint = await _constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
         plan = self.check(plan, reading)  # a template takes time, and the plan may have changed
@@ -84,11 +86,19 @@ class AnswerOpening:
 
     async def count(self, request: ChatRequest) -> int:
         _, reading = self._loaded()
-        return len(await prompt_of(request, await asyncio.shield(reading)))
+        return len(await _prompt_of(request, await asyncio.shield(reading)))
 
     async def text_of(self, ids: Sequence[int]) -> str:
+        """Decode token ids. Raises NotLoaded, UsageError, BadModel."""
         _, reading = self._loaded()
-        return await text_of(ids, await asyncio.shield(reading))
+        tokens = await asyncio.shield(reading)
+        _check_known(ids, tokens)
+        stream = tokens.stream(f"text {secrets.token_hex(8)}")
+        try:
+            decoded = await stream.add_all(ids)
+        finally:
+            stream.end()
+        return decoded.text + decoded.held
 
     def check(self, plan: Plan, reading: asyncio.Future[Tokenizer]) -> Plan:
         """The current plan, perhaps a newer one of the same model. Raises NotLoaded, NotPaired, Busy."""
@@ -124,3 +134,25 @@ class AnswerOpening:
         if plan.fingerprint != record.fingerprint:
             raise NotLoaded(f"{record.model} began that answer, but {plan.model} is loaded.", load)
         return plan, reading
+
+
+async def _prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
+    if not request.prompt_tokens:
+        return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
+    _check_known(request.prompt_tokens, tokens)
+    return [*request.prompt_tokens]
+
+
+async def _constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tokenizer) -> Constraint | None:
+    calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
+    if request.constraint is None and not calls.are_enforced:
+        return None
+    if request.min_tokens:
+        raise UsageError("min_tokens can't be combined with a constrained answer.", "Leave out min_tokens.")
+    return await tokens.constrain(request.constraint, calls, prompt, request.raw)
+
+
+def _check_known(ids: Sequence[int], tokens: Tokenizer) -> None:
+    if foreign := [each for each in ids if each >= tokens.vocab_size]:
+        what = f"The prompt contains token {foreign[0]}, which this model does not have."
+        raise UsageError(what, f"Its token ids are 0 to {tokens.vocab_size - 1}.")

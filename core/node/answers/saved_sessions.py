@@ -13,7 +13,6 @@ from core.node.answers.running_answer import EndedConversation
 from core.node.base.context import NodeContext
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor
-from core.requests.body import Done
 from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
 
@@ -59,14 +58,12 @@ class SavedSessions:
         self._journal.info(f"Session {wanted.name!r} loaded.")
         return self._saved(wanted, session)
 
-    async def delete(self, wanted: SessionName) -> Done:
+    async def delete(self, wanted: SessionName) -> None:
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
-        return Done()
 
-    async def give_up(self) -> Done:
+    async def give_up(self) -> None:
         if self._waiting:
             self._supervisor.send(StopSession())
-        return Done()
 
     async def forget_shared(self, macs: Collection[str]) -> None:
         count = await asyncio.to_thread(files.forget_shared, self._folder, self._secret, macs)

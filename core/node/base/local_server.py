@@ -23,9 +23,8 @@ from aiohttp.typedefs import Handler
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.field_errors import decoded, refusal
 from core.node.base.bus import Bus
-from core.node.base.defect_logger import defects_logger
 from core.node.base.http_clients import HttpClients
-from core.node.base.tasks import Tasks
+from core.node.base.tasks import Tasks, defects_logger
 from core.requests.body import Body, Done
 
 MAX_REQUEST: Final = 8 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -143,6 +144,25 @@ class Tasks:
             self._journal.error(str(error))
         else:
             self.log_defect(name, error)
+
+
+def defects_logger(name: str, what: str, tasks: Tasks) -> logging.Logger:
+    """A logger for aiohttp, which answers a request that failed by a defect with status 500: logs its place, never its
+    text.
+    """
+    logger = logging.Logger(name)
+    logger.addHandler(_Defects(what, tasks))
+    return logger
+
+
+class _Defects(logging.Handler):
+    def __init__(self, what: str, tasks: Tasks) -> None:
+        super().__init__()
+        self._what, self._tasks = what, tasks
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self._tasks.log_defect(self._what, record.exc_info[1])
 
 
 async def _failure_of(work: Awaitable[object]) -> Exception | None:

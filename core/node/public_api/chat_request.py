@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from core.answer_parts import Tool, ToolCall, ToolName
+from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Content,
@@ -164,13 +164,11 @@ def _message(turn: ChatTurn, *, is_new: bool) -> Message:
         role=role,
         content=text_of(turn.content, "messages", is_new=is_new),
         reasoning=turn.reasoning_content or turn.reasoning or "",
-        tool_calls=tuple(map(_past_call, turn.tool_calls or ())),
+        tool_calls=tuple(
+            call_of(call.id, call.function.name, call.function.arguments) for call in turn.tool_calls or ()
+        ),
         tool_call_id=turn.tool_call_id or "",
     )
-
-
-def _past_call(call: PastCall) -> ToolCall:
-    return call_of(call.id, call.function.name, call.function.arguments)
 
 
 def _tool(tool: ChatTool) -> Tool:

@@ -11,9 +11,9 @@ from aiohttp.typedefs import Handler
 from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
 from core.node.base.context import NodeContext
-from core.node.base.defect_logger import defects_logger
 from core.node.base.local_server import json_reply
 from core.node.base.stopwatch import Stopwatch
+from core.node.base.tasks import defects_logger
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers

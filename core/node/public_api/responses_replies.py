@@ -77,10 +77,6 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def _answer_of(choice: AnswerChoice) -> Message:
-    return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
-
-
 class ResponseEncoder:
     """The `ReplyEncoder` of one response."""
 
@@ -112,7 +108,8 @@ class ResponseEncoder:
     def whole(self) -> dict[str, Any]:
         list(self._items.close(self._status))
         body = self._reply.body(self._status, self._items.output, self._choice)
-        self._store(body, _answer_of(self._choice))
+        said, calls = self._choice, tuple(self._choice.calls)
+        self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
         return body
 
     @property

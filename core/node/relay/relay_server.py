@@ -21,12 +21,9 @@ from core.node.relay.relayed_values import (
     Accepted,
     AnswerWanted,
     Assembly,
-    Counted,
     CountWanted,
     NotAnswered,
     Relayed,
-    Spelled,
-    StillThere,
     TextWanted,
     Wanted,
     encoded,
@@ -111,16 +108,16 @@ class RelayServer:
         model = self._led()
         match wanted:
             case CountWanted(request=request):
-                yield Counted(tokens=await model.answers.count(request))
+                yield await model.answers.count(request)
             case TextWanted(tokens=tokens):
-                yield Spelled(text=await model.answers.text_of(tokens))
+                yield await model.answers.text_of(tokens)
             case AnswerWanted(request=request):
                 mine = msgspec.structs.replace(request, keep=False)  # never save another Mac's conversation
                 async with aclosing(self._answering.events([mine], model, is_relayed=True)) as events:
                     async for came in events:
                         match came:
                             case None:
-                                yield StillThere()
+                                yield None
                             case _, RequestAccepted(prompt_tokens=prompt_tokens):
                                 yield Accepted(prompt_tokens=prompt_tokens)
                             case _, said:

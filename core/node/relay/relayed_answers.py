@@ -26,12 +26,9 @@ from core.node.relay.relayed_values import (
     Accepted,
     AnswerWanted,
     Assembly,
-    Counted,
     CountWanted,
     NotAnswered,
     Relayed,
-    Spelled,
-    StillThere,
     TextWanted,
     Wanted,
     encoded,
@@ -183,13 +180,13 @@ class LeaderAnswers:
             async for came in reported:
                 self.active_at = monotonic()
                 match came:
-                    case StillThere():
+                    case None:
                         continue
                     case Accepted(prompt_tokens=prompt_tokens):
                         if watch:
                             watch.lap("relay")
                         yield RequestAccepted(request_id="", prompt_tokens=prompt_tokens)
-                    case Counted() | Spelled() | NotAnswered():
+                    case int() | str() | NotAnswered():
                         raise _strange()
                     case _:
                         yield came
@@ -198,13 +195,13 @@ class LeaderAnswers:
 
     async def count(self, request: ChatRequest) -> int:
         match await self._one(CountWanted(request=request)):
-            case Counted(tokens=tokens):
+            case int(tokens):
                 return tokens
         raise _strange()
 
     async def text_of(self, ids: Sequence[int]) -> str:
         match await self._one(TextWanted(tokens=tuple(ids))):
-            case Spelled(text=text):
+            case str(text):
                 return text
         raise _strange()
 

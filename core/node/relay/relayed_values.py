@@ -33,13 +33,13 @@ class AnswerWanted(RelayedValue, frozen=True, kw_only=True):
 
 
 class CountWanted(RelayedValue, frozen=True, kw_only=True):
-    """Requests the number of tokens of a prompt: a Counted."""
+    """Requests the number of tokens of a prompt."""
 
     request: ChatRequest
 
 
 class TextWanted(RelayedValue, frozen=True, kw_only=True):
-    """Requests the text of token ids: a Spelled."""
+    """Requests the text of token ids."""
 
     tokens: tuple[TokenId, ...]
 
@@ -50,22 +50,6 @@ class Accepted(RelayedValue, frozen=True, kw_only=True):
     prompt_tokens: Size
 
 
-class StillThere(RelayedValue, frozen=True, kw_only=True):
-    """Keeps the request alive: it is queued, or the ring is at work."""
-
-
-class Counted(RelayedValue, frozen=True, kw_only=True):
-    """The reply to a CountWanted."""
-
-    tokens: Size
-
-
-class Spelled(RelayedValue, frozen=True, kw_only=True):
-    """The reply to a TextWanted."""
-
-    text: str
-
-
 class NotAnswered(RelayedValue, frozen=True, kw_only=True):
     """The request failed."""
 
@@ -73,10 +57,10 @@ class NotAnswered(RelayedValue, frozen=True, kw_only=True):
 
 
 Wanted = AnswerWanted | CountWanted | TextWanted
-Relayed = (
-    Accepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone | StillThere | Counted | Spelled | NotAnswered
-)
-LAST: Final = (RequestDone, Counted, Spelled, NotAnswered)
+# the events of an answer, or a prompt's number of tokens, or a text; None keeps the request alive: it is queued, or the
+# ring is at work
+Relayed = Accepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone | Size | str | NotAnswered | None
+LAST: Final = (RequestDone, int, str, NotAnswered)
 
 _encoder = msgspec.msgpack.Encoder()
 _wanted: Final = msgspec.msgpack.Decoder(Wanted)

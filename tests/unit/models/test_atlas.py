@@ -12,8 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.sharding import SHARDED
 from core.models.slicing.batching import one_row
-from core.models.slicing.legal_cuts import legal_cuts
-from core.models.slicing.probe import ModelProbe
+from core.models.slicing.probe import ModelProbe, legal_cuts
 from core.models.slicing.quirks import verifies_drafts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING

@@ -19,8 +19,7 @@ from core.errors import SessionError
 from core.models.made.maker import random_model
 from core.models.slicing import cache_state
 from core.models.slicing.caches import KV_GROUP
-from core.models.slicing.legal_cuts import legal_cuts
-from core.models.slicing.probe import ModelProbe
+from core.models.slicing.probe import ModelProbe, legal_cuts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import RUNNING, config_of
 from tests.support.made import build, twin

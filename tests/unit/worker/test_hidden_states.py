@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.errors import ProtocolError
 from core.events import WireType
 from core.link.arrays import encode_arrays, unpacked
-from core.models.slicing.wire_types import bytes_per_token
+from core.models.slicing.boundary import bytes_per_token
 from core.worker.hidden_states import HiddenStates
 from tests.support.search import SEARCH
 
