@@ -8,7 +8,6 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,14 +52,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.reach[ratio].line(words, self.ratios[ratio])
 
 
-def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Aim:
-    """Compare `ratio` with a target; exactly one bound is given."""
-    if at_most is not None:
-        return Aim(limit=at_most, at_most=True, reached=ratio <= at_most, counts=counts)
-    assert at_least is not None
-    return Aim(limit=at_least, at_most=False, reached=ratio >= at_least, counts=counts)
-
-
 def cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -68,15 +59,6 @@ def cores() -> int:
 
 def system() -> str:
     return f"{platform.system()} {platform.machine()}"
-
-
-def medians(samples: list[dict[str, float]]) -> dict[str, float]:
-    return {name: median(s[name] for s in samples) for name in samples[0]}
-
-
-def speed(times: Sequence[float]) -> float:
-    """Tokens per second between the first and the last token, which came at `times` in seconds."""
-    return (len(times) - 1) / (times[-1] - times[0])
 
 
 def print_result(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from core.verify import installation, machine
 from core.verify.check import Check
 from core.verify.running import in_a_child
@@ -27,7 +29,7 @@ def checks_of(host: str) -> tuple[Check, ...]:
         Check("stays awake", "macOS keeps this Mac awake when macluster asks for it", machine.awake),
         Check("sleep", "the node's clock stands still while this Mac sleeps", machine.sleep),
         Check("firewall", "other Macs can connect", machine.incoming),
-        Check("Bonjour", "this Mac is found and finds others", machine.bonjour(host)),
+        Check("Bonjour", "this Mac is found and finds others", partial(machine.bonjour, host)),
         Check("ports", "macOS reports the kind of each network port", machine.ports(host)),
         Check("rdma", "macOS reports whether this Mac has RDMA, and its devices", machine.rdma),
         Check("working set", "macOS reports how much memory the GPU can use", working_set, MEMORY_S),

@@ -67,38 +67,34 @@ def keychain(_: threading.Event) -> Outcome:
     return passed("an item was stored, read and deleted") if is_same else failed("the stored item came back changed")
 
 
-def bonjour(host: str) -> Callable[[threading.Event], Outcome]:
+def bonjour(host: str, stop: threading.Event) -> Outcome:
     """Check that this machine hears its own Bonjour advertisement. `host`: as for a node."""
+    from zeroconf import IPVersion, ServiceBrowser, ServiceInfo, Zeroconf
 
-    def run(stop: threading.Event) -> Outcome:
-        from zeroconf import IPVersion, ServiceBrowser, ServiceInfo, Zeroconf
+    found = usable(interfaces(), host)
+    if not found:
+        return skipped("this machine is on no network")
+    name, noticed = f"{secrets.token_hex(8)}.{SERVICE_TYPE}", threading.Event()
 
-        found = usable(interfaces(), host)
-        if not found:
-            return skipped("this machine is on no network")
-        name, noticed = f"{secrets.token_hex(8)}.{SERVICE_TYPE}", threading.Event()
+    def notice(found_name: str) -> None:
+        if found_name == name:
+            noticed.set()
 
-        def notice(found_name: str) -> None:
-            if found_name == name:
-                noticed.set()
-
-        with ExitStack() as stack:
-            addresses = [each.address for each in found]
-            speaker, listener = (Zeroconf(interfaces=addresses, ip_version=IPVersion.V4Only) for _ in range(2))
-            stack.callback(speaker.close)
-            stack.callback(listener.close)
-            handler = [lambda zeroconf, service_type, name, state_change: notice(name)]
-            started = time.perf_counter()
-            ServiceBrowser(listener, SERVICE_TYPE, handlers=handler)
-            info = ServiceInfo(SERVICE_TYPE, name, port=9, parsed_addresses=addresses, server=f"{name[:16]}.local.")
-            speaker.register_service(info, cooperating_responders=True)
-            while not noticed.wait(POLL_S):
-                if stop.is_set() or time.perf_counter() - started > HEARD_S:
-                    return failed(silence_words(found))
-            seconds = time.perf_counter() - started
-        return passed(f"heard its own advertisement in {seconds:.2f} s; networks: {len(found)}")
-
-    return run
+    with ExitStack() as stack:
+        addresses = [each.address for each in found]
+        speaker, listener = (Zeroconf(interfaces=addresses, ip_version=IPVersion.V4Only) for _ in range(2))
+        stack.callback(speaker.close)
+        stack.callback(listener.close)
+        handler = [lambda zeroconf, service_type, name, state_change: notice(name)]
+        started = time.perf_counter()
+        ServiceBrowser(listener, SERVICE_TYPE, handlers=handler)
+        info = ServiceInfo(SERVICE_TYPE, name, port=9, parsed_addresses=addresses, server=f"{name[:16]}.local.")
+        speaker.register_service(info, cooperating_responders=True)
+        while not noticed.wait(POLL_S):
+            if stop.is_set() or time.perf_counter() - started > HEARD_S:
+                return failed(silence_words(found))
+        seconds = time.perf_counter() - started
+    return passed(f"heard its own advertisement in {seconds:.2f} s; networks: {len(found)}")
 
 
 def silence_words(found: Iterable[Interface]) -> str:

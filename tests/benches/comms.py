@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
+from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.events import Plan
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
@@ -42,6 +42,7 @@ from core.worker.messages import Connect
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
+from tests.benches.figures import reach
 
 REACH: Final = 1.5
 WAYS: Final = {"sealed": "through the sealed group", "plain": "in the open, plain TCP"}

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, speed, system
+from core.bench.results import Result, cores, end_in_order, system
 from core.engine.constraints import Grammars
 from core.engine.steps import TRY_S
 from core.errors import error_from
@@ -37,6 +37,7 @@ from core.worker.messages import AnswerDone, Report, Token
 from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
+from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")

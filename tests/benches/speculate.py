@@ -23,11 +23,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
+from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from core.local.worker_ring import WorkerRing, ask, worker_ring
 from core.settings import MAX_DRAFT
 from tests.benches import drafts
+from tests.benches.figures import reach
 from tests.benches.made_models import (
     CIRCLE,
     ModelSize,

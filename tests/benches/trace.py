@@ -20,9 +20,10 @@ from typing import Final, NamedTuple
 import msgspec
 import psutil
 
-from core.bench.results import Result, cores, end_in_order, reach, system
+from core.bench.results import Result, cores, end_in_order, system
 from core.bench.scenarios.percentiles import segment
 from core.local.worker_ring import WorkerRing, ask, worker_ring
+from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
 
 AT_MOST: Final = 1.01

@@ -18,7 +18,7 @@ from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control_link import serve_control
 from core.node.peers.advertised_macs import MAX_RECORDS
-from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
+from core.node.peers.discovery import AdvertisementEnded, Discovery, Sighting
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
 from tests.support.contexts import context_of
@@ -52,12 +52,16 @@ class Browser:
     def __init__(self, device_id: str, name: str = "browser") -> None:
         self.seen: list[Sighting] = []
         self.vanished: list[AdvertisementEnded] = []
-        self.contests: list[IdContested] = []
         node = context_of(own_id=device_id, name=name)
         node.signals.on(Sighting, self.seen.append)
         node.signals.on(AdvertisementEnded, self.vanished.append)
-        node.signals.on(IdContested, self.contests.append)
         self.discovery = Discovery(node)
+        self._journal = node.journal
+
+    @property
+    def contests(self) -> list[str]:
+        lines = [line.text for line in self._journal.after(0, 100)[1]]
+        return [text for text in lines if text.startswith("Another host advertises this Mac's id")]
 
     def places(self, device_id: str) -> set[Place]:
         return {place for s in self.seen if s.device_id == device_id for place in s.places}
@@ -66,7 +70,7 @@ class Browser:
 async def started(stack: AsyncExitStack, device_id: str, port: int) -> Browser:
     browser = Browser(device_id)
     stack.push_async_callback(browser.discovery.stop)
-    await browser.discovery.start(port)
+    await browser.discovery.look(port)
     return browser
 
 

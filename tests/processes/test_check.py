@@ -82,9 +82,9 @@ async def test_looking_again_finds_what_was_found_before() -> None:
     async with responder() as bonjour:
         await advertise(bonjour, other, "mini", 4717)
         try:
-            await discovery.start(4717)
+            await discovery.look(4717)
             await sighted()
-            await discovery.look_again(4717)
+            await discovery.look(4717)
             await sighted()
         finally:
             await discovery.stop()

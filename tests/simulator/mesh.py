@@ -38,7 +38,7 @@ class Contact:
         self.status: Status | None = None
         self.rtt_s = 0.001
         self.goodbye = ""
-        self.link = SimpleNamespace(remote_host=device_id)
+        self.link = SimpleNamespace(remote_host=device_id, local_host=own.device_id)
 
 
 class Mesh:
@@ -81,12 +81,6 @@ class Mesh:
         """Send a message; returns whether it went out."""
         contact = self.contacts.get(device_id)
         return contact is not None and self._put(contact, message)
-
-    def host_of(self, device_id: str) -> str:
-        """The address of that Mac. Raises LinkLost."""
-        if device_id not in self.contacts:
-            raise LinkLost(f"Mac {device_id[:8]} is not linked.")
-        return device_id
 
     def local_host_of(self, device_id: str) -> str:
         """The address of this Mac."""

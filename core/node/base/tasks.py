@@ -23,7 +23,7 @@ STEADY_S: Final = 60.0
 _HOUSE: Final = Path(__file__).parents[3]
 _GUARD: Final = Path(__file__)
 
-Work = Coroutine[Any, Any, None]
+Work = Coroutine[Any, Any, object]
 Loop = Callable[[], Work]
 
 
@@ -105,7 +105,7 @@ class Tasks:
         if error is not None:
             self._log("Work of the event loop", error)
 
-    def _hold(self, name: str, work: Work) -> asyncio.Task[None]:
+    def _hold(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -165,7 +165,7 @@ class _Defects(logging.Handler):
             self._tasks.log_defect(self._what, record.exc_info[1])
 
 
-async def _failure_of(work: Awaitable[None]) -> Exception | None:
+async def _failure_of(work: Awaitable[object]) -> Exception | None:
     """The one place that catches everything: an unexpected error must not end a loop silently."""
     try:
         await work

@@ -49,10 +49,10 @@ class AddressBook:
 
     def of(self, device_id: str) -> tuple[Place, ...]:
         known, by_hand = self._proven.get(device_id, ()), self._by_hand.get(device_id, ())
-        return self._open(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
+        return self._open(dict.fromkeys((*known, *by_hand, *self._sightings.record(device_id).claims)))
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        return self._open(self._sightings.windows(device_id))
+        return self._open(self._sightings.record(device_id).windows)
 
     def is_by_hand(self, device_id: str) -> bool:
         return device_id in self._by_hand or not set(self._anybody).isdisjoint(self._proven.get(device_id, ()))

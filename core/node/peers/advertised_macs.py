@@ -26,6 +26,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     contested: bool = False
 
 
+_UNSEEN: Final = Record(name="", latest=(), claims=())
+
+
 class SightingChange(NamedTuple):
     """Effects of a sighting: dropped device ids, and whether another host claims the same id."""
 
@@ -44,17 +47,8 @@ class AdvertisedMacs:
     def __len__(self) -> int:
         return len(self._records)
 
-    def name(self, device_id: str) -> str:
-        record = self._records.get(device_id)
-        return record.name if record else ""
-
-    def places(self, device_id: str) -> tuple[Place, ...]:
-        record = self._records.get(device_id)
-        return record.claims if record else ()
-
-    def windows(self, device_id: str) -> tuple[Place, ...]:
-        record = self._records.get(device_id)
-        return record.windows if record else ()
+    def record(self, device_id: str) -> Record:
+        return self._records.get(device_id, _UNSEEN)
 
     def saw(
         self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()

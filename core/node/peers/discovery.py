@@ -65,13 +65,9 @@ class AdvertisementEnded(Signal, frozen=True):
     device_id: str
 
 
-class IdContested(Signal, frozen=True):
-    """Another host advertises this Mac's id; sent once."""
-
-
 class Discovery:
     """Advertises this node and browses for others, on its host's interface if that is loopback, else on all. Emits
-    Sighting, AdvertisementEnded and IdContested.
+    Sighting and AdvertisementEnded.
 
     `is_member`: looked up first if there are too many names. `is_on`: this node is advertised, and browses;
     `sees_itself`: it received its own advertisement. Macs of another `group`, such as a demo's, are ignored.
@@ -79,6 +75,7 @@ class Discovery:
 
     def __init__(self, node: NodeContext, is_member: Callable[[str], bool] = lambda _: False) -> None:
         self._device_id, self._name, self._signals, self._tasks = node.own_id, node.name, node.signals, node.tasks
+        self._journal = node.journal
         self._host, self._group, self._is_member = node.config.host, node.config.group, is_member
         self._zeroconf: AsyncZeroconf | None = None
         self._service: AsyncServiceInfo | None = None
@@ -94,13 +91,10 @@ class Discovery:
         self.sees_itself = False
         self.refused = 0
 
-    async def start(self, port: int) -> None:
-        """Advertise `port`. Raises OSError if multicast is not available."""
-        async with self._starting:
-            await self._start(port)
-
-    async def look_again(self, port: int) -> None:
-        """Browse and advertise again on the current networks, or start Bonjour if it failed before. Raises OSError."""
+    async def look(self, port: int) -> None:
+        """Advertise `port` and browse; again on the current networks if this runs already. Raises OSError if multicast
+        is not available.
+        """
         async with self._starting:
             if self._zeroconf is None or self._browser is None or not self.is_on:
                 await self.stop()
@@ -217,7 +211,7 @@ class Discovery:
                 self.sees_itself = True
             elif not self._is_contested:
                 self._is_contested = True
-                self._signals.emit(IdContested())
+                self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but may delay others.")
 
     def _is_own(self, sighting: Sighting) -> bool:
         own = self._service

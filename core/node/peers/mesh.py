@@ -139,12 +139,6 @@ class Mesh:
         reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
         return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
-    def host_of(self, device_id: str) -> str:
-        contact = self.contacts.get(device_id)
-        if contact is None:
-            raise LinkLost(f"Mac {device_id[:8]} is not linked.")
-        return contact.link.remote_host
-
     def local_host_of(self, device_id: str) -> str:
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
@@ -265,11 +259,7 @@ class Mesh:
         await self._messages.handle(device_id, self._messages.decode(kind, body))
 
     def messages(self) -> tuple[MessageRow, ...]:
-        return (
-            receives(Ping, self._pinged),
-            receives(Pong, self._ponged),
-            receives(Bye, self._left),
-        )
+        return receives(Ping, self._pinged), receives(Pong, self._ponged), receives(Bye, self._left)
 
     def _rate(self, kind: FrameType) -> Rate:
         return BEATS if kind == FrameType.ROSTER else self._messages.rate(kind)

@@ -50,14 +50,13 @@ class Paths:
 
     def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
         """All known paths, including the control link's; empty if not linked."""
-        try:
-            host = self._mesh.host_of(device_id)
-        except LinkLost:
+        if (contact := self._mesh.contacts.get(device_id)) is None:
             return ()
+        host = contact.link.remote_host
         direct = self.direct(device_id) or ()
         if any(way.host == host for way in direct):
             return direct
-        return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
+        return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, contact.link.local_host))
 
     async def tried(self, device_id: str, ways: Sequence[NetworkPath]) -> list[MeasuredPath]:
         places = self._book.of(device_id)

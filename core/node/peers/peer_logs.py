@@ -77,12 +77,12 @@ class PeerLogs:
     def _ask_all(self) -> None:
         for device_id in self._mesh.contacts:
             if asked := self._logs.setdefault(device_id, PeerLog()).ask(monotonic()):
-                self._tasks.spawn("Asking for a log", self._send(device_id, asked))
+                self._tasks.spawn("Asking for a log", self._mesh.send(device_id, asked))
 
     async def handle_message(self, device_id: str, message: LogMessage) -> None:
         match message:
             case LogRequest(run=run, after=after):
-                await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))
+                await self._mesh.send(device_id, self._lines_after(after if run == self._journal.run else 0))
             case LogReply() if log := self._logs.get(device_id):
                 for at, line in log.take(message, monotonic(), time.time()):
                     self._bus.publish(
@@ -97,6 +97,3 @@ class PeerLogs:
         last, lines = self._journal.after(after, MAX_LOG_LINES)
         entries = tuple(LogEntry(at=line.at, level=line.level, text=line.text) for line in lines)
         return LogReply(run=self._journal.run, last=last, now=time.time(), lines=entries)
-
-    async def _send(self, device_id: str, message: LogMessage) -> None:
-        await self._mesh.send(device_id, message)

@@ -153,7 +153,7 @@ class PeerTable:
         elif member and (device_id in self._linked_once or problem):
             state = "lost"  # whatever Bonjour claims: only a link shows that it runs
         listed = self._assessment.listed_name(device_id)
-        claimed = self._sightings.name(device_id) or (status.name if status else "") or device_id[:8]
+        claimed = self._sightings.record(device_id).name or (status.name if status else "") or device_id[:8]
         return Peer(
             device_id=device_id,
             name=listed or claimed,

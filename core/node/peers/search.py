@@ -8,7 +8,7 @@ from core.address import checked_place
 from core.errors import MaclusterError, NodeError, TrustError, UsageError
 from core.node.base.context import NodeContext
 from core.node.peers.addresses import AddressBook
-from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
+from core.node.peers.discovery import AdvertisementEnded, Discovery, Sighting
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.peer_table import PeerTable
@@ -26,15 +26,14 @@ class Search:
         self._journal, self._tasks, self._multicast = node.journal, node.tasks, node.config.multicast
         signals = node.signals
         signals.on(Sighting, self._sighted)
-        signals.on(AdvertisementEnded, self._ended)
-        signals.on(IdContested, self._contested)
+        signals.on(AdvertisementEnded, lambda ended: peers.vanished(ended.device_id))
         signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
         if not self._multicast:
             return
         try:
-            await self._discovery.start(self._mesh.port)
+            await self._discovery.look(self._mesh.port)
         except OSError as error:
             self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
@@ -44,7 +43,7 @@ class Search:
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
         try:
-            await self._discovery.look_again(self._mesh.port)
+            await self._discovery.look(self._mesh.port)
         except OSError as error:
             raise NodeError(f"Bonjour is not available here ({error}).", "Add Macs by address.") from error
 
@@ -76,9 +75,6 @@ class Search:
             self._journal.warn(f"{who} is advertised at {sighting.host} and elsewhere: its key decides which it is.")
         self._mesh.dialling.reach(sighting.device_id)
 
-    def _ended(self, ended: AdvertisementEnded) -> None:
-        self._peers.vanished(ended.device_id)
-
     def _networks_changed(self, _: NetworksChanged) -> None:
         """Look again for Macs that are not linked, on the new networks."""
         self._tasks.spawn("Following the networks", self._follow())
@@ -86,6 +82,3 @@ class Search:
     async def _follow(self) -> None:
         with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
-
-    def _contested(self, _: IdContested) -> None:
-        self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but may delay others.")

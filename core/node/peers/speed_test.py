@@ -184,13 +184,14 @@ class SpeedTests:
         finally:
             self._asked = None
             if result.cancelled() or not result.done():
-                self._tasks.spawn("A message of a speed test", self._send(source, SpeedStop(test=number)))
+                self._tell(source, SpeedStop(test=number))
 
     async def _asked_by(self, asker: str, ask: PeerSpeedRequest) -> None:
         """Refuse at once, before the next message is read, or measure in the background."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
-            work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))
+            moved = _now_and_then(lambda done: self._tell(asker, SpeedMoved(test=ask.test, done=done)))
+            work = self._measure(ask.target, moved)
             serving = self._serve(asker, ask.test, self._begin(asker, ask.test, work))
             self._tasks.spawn("A speed test", serving, partial(self._defect, asker, ask.test))
             return
@@ -203,21 +204,16 @@ class SpeedTests:
             reply = SpeedResultSent(test=number, result=await self._ended(task))
         except MaclusterError as error:
             reply = SpeedResultSent(test=number, problem=error.problem)
-        await self._send(asker, reply)
+        await self._mesh.send(asker, reply)
 
     def _defect(self, asker: str, number: int) -> None:
         failed = NodeError(
             f"The speed test failed by a defect on {self._bus.now.name_of(self._own_id)}.", "Its log says where."
         )
-        self._tasks.spawn(
-            "A message of a speed test", self._send(asker, SpeedResultSent(test=number, problem=failed.problem))
-        )
+        self._tell(asker, SpeedResultSent(test=number, problem=failed.problem))
 
-    def _report_moved(self, asker: str, number: int, done: int) -> None:
-        self._tasks.spawn("A message of a speed test", self._send(asker, SpeedMoved(test=number, done=done)))
-
-    async def _send(self, device_id: str, message: SpeedMessage) -> None:
-        await self._mesh.send(device_id, message)
+    def _tell(self, device_id: str, message: SpeedMessage) -> None:
+        self._tasks.spawn("A message of a speed test", self._mesh.send(device_id, message))
 
     def _may_answer(self, device_id: str) -> bool:
         """Not while this Mac measures; for each Mac only as many as its tests need."""

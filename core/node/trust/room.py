@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from core.node.trust.messages import KeyChange, KeyRefused
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.requests.trust import ForkChoice, RecoveryPhrase, Rename, Target
+from core.trust.roster.changes import demote, promote, revoke
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +44,9 @@ class TrustRoom(Room):
         commands = self.commands
         return (
             route("GET", "/v1/trust", commands.view),
-            route("POST", "/v1/trust/revoke", commands.revoke, Target),
-            route("POST", "/v1/trust/promote", commands.promote, Target),
-            route("POST", "/v1/trust/demote", commands.demote, Target),
+            route("POST", "/v1/trust/revoke", partial(commands.change, revoke), Target),
+            route("POST", "/v1/trust/promote", partial(commands.change, promote), Target),
+            route("POST", "/v1/trust/demote", partial(commands.change, demote), Target),
             route("POST", "/v1/trust/rename", commands.rename, Rename),
             route("POST", "/v1/trust/rotate", commands.rotate),
             route("POST", "/v1/trust/recovery", commands.new_recovery),

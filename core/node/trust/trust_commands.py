@@ -18,7 +18,7 @@ from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick
-from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.changes import affirm, recover, rename, rotate, set_recovery
 from core.trust.roster.format import Roster
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
@@ -62,17 +62,14 @@ class TrustCommands:
             macs=trusted_macs(self._store, self._assessment, self._bus.now.peers, self._worker.plan, identity),
         )
 
-    async def revoke(self, target: Target) -> TrustView:
-        return await self._change(revoke, target)
-
-    async def promote(self, target: Target) -> TrustView:
-        return await self._change(promote, target)
-
-    async def demote(self, target: Target) -> TrustView:
-        return await self._change(demote, target)
+    async def change(self, change: Change, target: Target) -> TrustView:
+        """Apply one of `core.trust.roster.changes` to a Mac."""
+        roster = self._roster()
+        await self._take(change(roster, self._identity, self._mac(roster, target.mac)))
+        return self.view()
 
     async def rename(self, target: Rename) -> TrustView:
-        return await self._change(lambda roster, me, who: rename(roster, me, who, target.name), target)
+        return await self.change(lambda roster, me, who: rename(roster, me, who, target.name), target)
 
     async def new_recovery(self) -> RecoveryWords:
         key = make_recovery_key()
@@ -161,11 +158,6 @@ class TrustCommands:
             raise LinkTimeout(what, "Try again; this Mac keeps its old key until then.") from None
         if self._refused and not self._store.lists(new_id):
             raise self._refused
-
-    async def _change(self, change: Change, target: Target) -> TrustView:
-        roster = self._roster()
-        await self._take(change(roster, self._identity, self._mac(roster, target.mac)))
-        return self.view()
 
     async def _take(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
         self._store.advance(following, certificates)

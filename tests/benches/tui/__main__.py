@@ -22,9 +22,10 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Aim, Result, cores, end_in_order, positive, print_result, reach, system
+from core.bench.results import Aim, Result, cores, end_in_order, positive, print_result, system
 from core.errors import NodeUnreachable
 from core.settings import Home
+from tests.benches.figures import reach
 from tests.benches.tui.measured import Phase
 from tests.benches.tui.source import FILL_TOKENS
 from tests.benches.tui.terminal import WAIT_S, Pty

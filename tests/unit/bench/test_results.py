@@ -6,8 +6,9 @@ import argparse
 
 import pytest
 
-from core.bench.results import Result, markdown, medians, print_result, reach
+from core.bench.results import Result, markdown, print_result
 from core.errors import WorkerDied
+from tests.benches.figures import medians, reach
 
 
 def test_a_reach_is_a_bound_from_one_side() -> None:

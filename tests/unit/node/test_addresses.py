@@ -210,7 +210,7 @@ def test_a_stranger_that_flaps_stays_and_one_that_is_gone_goes_once() -> None:
     assert sightings.gone(599 + LINGER_S - 0.1) == ()
     assert sightings.gone(599 + LINGER_S) == (STRANGER,)
     assert sightings.gone(700) == ()
-    assert (len(sightings), sightings.name(STRANGER), sightings.places(STRANGER)) == (0, "", ())
+    assert (len(sightings), sightings.record(STRANGER).name, sightings.record(STRANGER).claims) == (0, "", ())
 
 
 def test_a_member_stays_though_its_advertisement_is_taken_back() -> None:
@@ -218,7 +218,7 @@ def test_a_member_stays_though_its_advertisement_is_taken_back() -> None:
     sightings.saw(MEMBER, "studio", (CLAIMED,))
     sightings.vanished(MEMBER, 0.0)
     assert sightings.gone(1e6) == ()
-    assert sightings.places(MEMBER) == (CLAIMED,)
+    assert sightings.record(MEMBER).claims == (CLAIMED,)
 
 
 def test_two_hosts_with_one_id_are_one_record_with_both_places_and_are_told_once() -> None:
@@ -226,7 +226,7 @@ def test_two_hosts_with_one_id_are_one_record_with_both_places_and_are_told_once
     assert not sightings.saw(STRANGER, "mini", (CLAIMED,)).contests
     assert [sightings.saw(STRANGER, "mini", (p,)).contests for p in (ROGUE, CLAIMED, ROGUE)] == [True, False, False]
     assert len(sightings) == 1
-    assert set(sightings.places(STRANGER)) == {CLAIMED, ROGUE}
+    assert set(sightings.record(STRANGER).claims) == {CLAIMED, ROGUE}
 
 
 def test_a_mac_that_moves_or_has_several_interfaces_contests_nothing() -> None:
@@ -247,7 +247,7 @@ def test_the_stranger_seen_longest_ago_gives_way_and_a_member_never() -> None:
     assert (len(sightings), sightings.evicted) == (MAX_RECORDS, 1)
     for number in range(2000, 2000 + 3 * MAX_RECORDS):
         sightings.saw(mac_id(number), "n", (at(6),))
-    assert sightings.places(MEMBER) == (GOOD,)
+    assert sightings.record(MEMBER).claims == (GOOD,)
     assert len(sightings) == MAX_RECORDS
 
 
@@ -255,10 +255,10 @@ def test_advertisements_that_repeat_change_no_order() -> None:
     sightings = table()
     sightings.saw(STRANGER, "mini", (CLAIMED,))
     sightings.saw(STRANGER, "mini", (ROGUE,))
-    shown = sightings.places(STRANGER)
+    shown = sightings.record(STRANGER).claims
     for place in (CLAIMED, ROGUE) * 5:
         sightings.saw(STRANGER, "mini", (place,))
-        assert sightings.places(STRANGER) == shown
+        assert sightings.record(STRANGER).claims == shown
 
 
 def test_what_this_mac_itself_has_is_nobodys_place_until_it_has_it_no_more() -> None:

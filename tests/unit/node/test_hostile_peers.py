@@ -171,7 +171,7 @@ async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() 
     discovery = Discovery(node)
     rogue = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
     try:
-        await discovery.start(7001)
+        await discovery.look(7001)
         for name, claims in ((liar, victim), (honest, honest)):
             await rogue.async_register_service(
                 AsyncServiceInfo(

@@ -34,9 +34,9 @@ def test_a_host_speaks_for_its_own_window_only() -> None:
     real, rogue = Place("10.0.0.1", 4717), Place("10.0.0.9", 4717)
     table.saw(ID, "mini", (real,), (HERE,))
     table.saw(ID, "mini", (rogue,), ())
-    assert table.windows(ID) == (HERE,)
+    assert table.record(ID).windows == (HERE,)
     table.saw(ID, "mini", (real,), ())
-    assert table.windows(ID) == ()
+    assert table.record(ID).windows == ()
 
 
 def test_the_port_of_a_window_is_a_port_or_nothing() -> None:
