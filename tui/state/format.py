@@ -123,6 +123,12 @@ def fingerprint_short(sha256: str) -> str:
     return " ".join([*groups[:3], "…", groups[-1]]) if groups else "–"
 
 
+def fingerprint_rows(sha256: str, groups: int = 8) -> str:
+    """All of a fingerprint, `groups` a row, below each other after a label of 13 cells."""
+    every = fingerprint(sha256).split()
+    return ("\n" + " " * 13).join(" ".join(every[i : i + groups]) for i in range(0, len(every), groups))
+
+
 def bounded(number: float) -> float:
     """Limit a number to what can be computed with and shown, so that no figure breaks a screen."""
     return max(-MOST, min(MOST, number))

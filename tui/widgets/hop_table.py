@@ -7,7 +7,7 @@ import time
 from textual.content import Content
 
 from tui.control.keymap import HOPS, PANE
-from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, time_scale, time_spark
+from tui.state.format import DIM, WARN, columns, duration, fit, rate, scale_top, shares, time_scale, time_spark
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState
@@ -65,17 +65,10 @@ def _line(hop: Hop, label: int, bar: int, top: float, now: float, *, slowest: bo
     return Content.assemble(
         fit(hop.label, label),
         (fit("–" if hop.transfer_s is None else duration(hop.transfer_s), 9, right=True), WARN if slowest else ""),
-        fit(_megabytes(hop.bytes_per_s), 7, right=True),
+        fit("–" if hop.bytes_per_s is None else rate(hop.bytes_per_s / 1e6), 7, right=True),
         "  ",
         (bars, "$accent" if slowest else "$primary"),
     )
-
-
-def _megabytes(bytes_per_s: float | None) -> str:
-    if bytes_per_s is None:
-        return "–"
-    value = bytes_per_s / 1e6
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:

@@ -7,7 +7,7 @@ from textual.content import Content
 from core.errors import Problem
 from core.events import PairingChanged, Peer
 from core.pairing_code import format_code
-from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint, fingerprint_short, fit, trust_mark
+from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint_rows, fingerprint_short, fit, trust_mark
 from tui.state.state import UiState
 
 ANYBODY = "· another Mac: show this Mac's address and wait"
@@ -62,14 +62,9 @@ def about_content(step: PairingChanged | None, state: UiState, *, whole: bool = 
     return Content.assemble(
         f"{fit(step.peer, 24).rstrip()}   {step.device_id[:8]}   {step.address}{chip}\n",
         ("key SHA-256  ", DIM),
-        _whole(step.fingerprint) if whole else fingerprint_short(step.fingerprint),
+        fingerprint_rows(step.fingerprint) if whole else fingerprint_short(step.fingerprint),
         ("" if whole else "  (f: all)", DIM),
     )
-
-
-def _whole(sha256: str) -> str:
-    groups = fingerprint(sha256).split()
-    return ("\n" + " " * 13).join(" ".join(groups[i : i + 8]) for i in range(0, len(groups), 8))
 
 
 def end_content(step: PairingChanged | None, problem: Problem | None, *, attached: bool) -> Content:

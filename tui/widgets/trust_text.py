@@ -8,7 +8,7 @@ from core.events import Plan
 from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
-from tui.state.format import BAD, DIM, GOOD, WARN, age, cable_mark, fingerprint, fingerprint_short, fit, trust_mark
+from tui.state.format import BAD, DIM, GOOD, WARN, age, cable_mark, fingerprint_rows, fingerprint_short, fit, trust_mark
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.text_view import title_line
 
@@ -108,7 +108,4 @@ def _key(mac: TrustedMac, width: int, *, whole: bool) -> str:
         return "shown once it is paired"
     if not whole:
         return f"{fingerprint_short(mac.fingerprint)}  (f: all)"
-    groups = fingerprint(mac.fingerprint).split()
-    per_line = 8 if width >= 54 else 4
-    rows = [" ".join(groups[i : i + per_line]) for i in range(0, len(groups), per_line)]
-    return ("\n" + " " * 13).join(rows)
+    return fingerprint_rows(mac.fingerprint, 8 if width >= 54 else 4)
