@@ -77,7 +77,7 @@ async def play(played: Played, moments: Iterable[float]) -> list[list[Row]]:
                     at, event = waiting.pop(0)
                     shown = state.fold(shown, event, at)
                 app.set_state(_ticked(shown, now))
-                app.dashboard.show_logs(app.state)
+                app.dashboard.logs.show(app.state)
                 still(app)
                 await settled(app, pilot, looks=2)
                 frames.append([_row(strip) for strip in app.screen._compositor.render_strips()])
