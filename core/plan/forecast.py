@@ -194,7 +194,7 @@ def _by_parts(work: PlanWork, macs: MacSpeeds) -> _Parts | None:
         prompt_s=prompt.seconds if prompt and (prompt.measured or not (is_measured or macs.simulated)) else None,
         load_s=load.seconds,
         measured=is_measured,
-        alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
+        alone_tokens_per_s=1 / alone_s if alone and (alone_s := alone.seconds + lead.seconds) > 0 else None,
     )
     is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *moves))
     return _Parts(told, is_like or reduces is not None)

@@ -245,8 +245,10 @@ class LoadMeasurement:
 
 
 def _step_of(mac: str, weights: int, seconds: float) -> list[Measured]:
-    """A step is also a prompt chunk of one token, so that short prompts extend the prompt curve."""
-    return [Measured(curve_name(kind, mac), weights, seconds) for kind in ("token", "prompt")]
+    """A step is also a prompt chunk of one token, so that short prompts extend the prompt curve. One of no time, as of
+    an answer that was cut off, measured nothing.
+    """
+    return [Measured(curve_name(kind, mac), weights, seconds) for kind in ("token", "prompt") if seconds > 0]
 
 
 def _hop_name(hop: HopSample) -> str:

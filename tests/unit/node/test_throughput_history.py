@@ -224,10 +224,18 @@ def without_tokens(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
     return (event for event in events if not isinstance(event, TokenEvent))
 
 
+def with_stale_figures(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
+    """The stages' figures are those of the prompt, as where the answer was cut off."""
+    return (
+        msgspec.structs.replace(event, compute_s=CHUNK_S) if isinstance(event, HopSample) else event for event in events
+    )
+
+
 @pytest.mark.parametrize(
     "events",
     [
         pytest.param([*answer(tokens=LEAST_TOKENS - 1)], id="too short"),
+        pytest.param([*with_stale_figures(answer())], id="without figures of a step"),
         pytest.param([*without_tokens(answer())], id="without tokens"),
         pytest.param([RequestStarted(request_id="q", prompt_tokens=9), *answer()], id="beside another"),
         pytest.param(
