@@ -77,9 +77,9 @@ def chunk_behind(position: int, chunk: int) -> int:
 
 def chunk_in_time(chunk: int, most: int, token_s: float) -> int:
     """The chunk size, halved while a chunk takes longer than `SLOW_S` at `token_s` seconds per token, as on a Mac that
-    swaps; doubled, up to `most`, when twice as much would take a quarter of that.
+    swaps; doubled, up to `most`, when twice as much would take less than half of that.
     """
-    if 2 * chunk * token_s < SLOW_S / 4:
+    if 2 * chunk * token_s < SLOW_S / 2:
         return min(2 * chunk, most)
     while chunk > LEAST_CHUNK and chunk * token_s > SLOW_S:
         chunk = max(chunk // 2, LEAST_CHUNK)

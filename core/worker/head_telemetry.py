@@ -28,7 +28,7 @@ class HeadTelemetry:
         self._pipeline, self._scheduler, self._report = pipeline, scheduler, report
         in_turn = stages_in_turn(plan)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
-        self._most_chunk = self._chunk_in_time = plan.chunk
+        self._adapts, self._most_chunk, self._chunk_in_time = plan.adapts, plan.chunk, plan.chunk
         self._probing = 0  # size of the chunk that the figures follow
         self._timed: tuple[Chunk, float] | None = None  # a chunk that is alone on the ring, and when it left
         self._figures = Throttle(TELEMETRY_EVERY_S)
@@ -54,8 +54,9 @@ class HeadTelemetry:
 
     def took(self, tokens: int, seconds: float) -> None:
         """`tokens` tokens of a prompt were computed in `seconds`."""
-        self._chunk_in_time = chunk_in_time(self._chunk_in_time, self._most_chunk, seconds / tokens)
-        self._set_pace()
+        if self._adapts:
+            self._chunk_in_time = chunk_in_time(self._chunk_in_time, self._most_chunk, seconds / tokens)
+            self._set_pace()
 
     def take(self) -> bool:
         samples = self._pipeline.take_samples()

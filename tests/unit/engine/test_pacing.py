@@ -43,6 +43,7 @@ def settled(pace: Pace, *, wire_s: float = 0.0, delay_s: float = 0.0) -> Pace:
         pytest.param(0.29, (64, 64), id="a 4-bit model on an old CPU"),
         pytest.param(0.05, (512, 512), id="fast enough"),
         pytest.param(9.0, (LEAST_CHUNK, LEAST_CHUNK), id="not below 32"),
+        pytest.param(0.014, (512, 512), id="a large model"),
     ],
 )
 def test_a_chunk_takes_half_a_minute_at_most(token_s: float, sizes: tuple[int, int]) -> None:
@@ -55,6 +56,7 @@ def test_chunks_grow_again_as_soon_as_the_mac_is_quick() -> None:
     for _ in range(10):
         chunk = chunk_in_time(chunk, 512, 0.001)
     assert chunk == 512
+    assert chunk_in_time(256, 512, 0.014) == 512  # few tokens of a proof had shown less than the Mac can do
 
 
 def test_it_begins_as_planned_with_a_chunk_for_every_stage() -> None:
