@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Logprob, Rate, Seconds, Size
+from core.numbers import Logprob, Moment, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
@@ -285,6 +285,7 @@ class Transfer(Event, frozen=True, kw_only=True):
     total: Size = 0  # bytes; 0: not known yet
     bytes_per_s: Rate = 0.0
     limit_bytes_per_s: Size = 0  # 0: no limit
+    waits_until: Moment = 0.0  # the hub takes no request before; 0: it does
     problem: Problem | None = None
 
     @property

@@ -9,7 +9,7 @@ from core.errors import UsageError
 from core.events import Peer, Snapshot, Transfer
 from core.requests.plans import ModelChoice, PlanPreview
 from core.text import clean_text
-from tui.state.format import is_ready, plural
+from tui.state.format import clock, is_ready, plural
 from tui.state.progress_rate import BAR, bar, byte_words
 
 
@@ -113,6 +113,8 @@ def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
 def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
     """A transfer and its progress: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s"."""
     what = _way_words(transfer, now)
+    if transfer.waits_until:
+        return what, f"the hub takes no request before {clock(transfer.waits_until, seconds=True)}"
     match transfer.state:
         case "asking":
             return what, "listing files"

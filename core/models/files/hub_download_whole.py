@@ -43,7 +43,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
 
     Raises TransferError, UnsupportedModel, BadModel, and huggingface_hub's errors.
     """
-    patience = Patience()
+    patience = Patience(report)
     model = model_of(order.repo, order.revision, patience)
     origin, found = model.origin, model.files
     blobs = Path(order.cache) / repo_folder_name(repo_id=order.repo, repo_type="model") / "blobs"
