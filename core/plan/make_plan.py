@@ -178,6 +178,6 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
 
 
 def _chunk(plan: Plan, profile: SplitProfile | None) -> int:
-    """Prompt tokens per frame: fewer for families that send much per token."""
+    """Prompt tokens per frame, a power of two: fewer for families that send much per token."""
     widest = max(hop_bytes(plan, profile), default=1)
-    return min(plan.chunk, max(1, CHUNK_BYTES // widest))
+    return min(plan.chunk, 1 << max(1, CHUNK_BYTES // widest).bit_length() - 1)
