@@ -8,9 +8,9 @@ from rich.cells import cell_len
 
 from core.errors import UsageError
 from core.events import Peer, Snapshot, Stage, StageState, Transfer
-from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview
 from core.node.disks import transfer_progress
 from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
+from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.screen_events import PLAN
 from tui.state.disks import comes_here, copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
