@@ -77,10 +77,11 @@ class Stage(Value, frozen=True, kw_only=True):
     kv_bytes: Size  # caches of the whole context
     budget_bytes: Size
     step_bytes: Size = 0  # temporary memory of a step
+    tokenizer_bytes: Size = 0  # processes that make prompts and the text of answers, on the head
 
     @property
     def needed_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes + self.step_bytes
+        return self.weight_bytes + self.kv_bytes + self.step_bytes + self.tokenizer_bytes
 
 
 class Parallelism(Value, frozen=True, kw_only=True):

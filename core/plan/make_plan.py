@@ -97,7 +97,8 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     if kv_bits and profile and profile.whole_bits:
         what = f"The cache of {model} can't be compressed to {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Leave the cache uncompressed.")
-    sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows)
+    head = peers[0].device_id if peers else ""
+    sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows, head=head)
     if layers:
         split = split_as_given(model, layers, peers, topology, layout.layers, profile)
     else:

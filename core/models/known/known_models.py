@@ -56,6 +56,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
     tied: bool
     step: StepSize
     sharding: Sharding
+    tokenizer_bytes: Size
 
     @property
     def layout(self) -> Layout:
@@ -71,6 +72,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
             caches=tuple(run.cache for run in each),
             step=self.step,
             sharding=self.sharding,
+            tokenizer_bytes=self.tokenizer_bytes,
         )
 
 
