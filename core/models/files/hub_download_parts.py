@@ -155,6 +155,7 @@ class _Bringing:
 
     def run(self) -> None:
         """Fetch all ranges. Raises the first error after the other fetches have ended."""
+        self._commit_and_report()  # what was there before, also of a download that takes less than a second
         in_threads([partial(self._bring, run) for run in self._runs], self._patience.stop, self._commit_and_report)
         self._commit_and_report()
 

@@ -57,6 +57,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
     _check_room(Path(order.cache), total - _there(files))
     jobs = [partial(_bring, reader, wanted) for wanted in files]
+    report(Fetched(done=_there(files), total=total))
     in_threads(jobs, patience.stop, lambda: report(Fetched(done=_there(files), total=total)))
     report(Fetched(done=total, total=total))
     names = [glob.escape(file.name) for file in found]
