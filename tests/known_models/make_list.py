@@ -36,9 +36,16 @@ from tests.known_models.published_configs import PUBLISHED, Published
 _GROUP: Final = 64
 
 
-def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> KnownModel:
+def row_of(
+    repo: str,
+    revision: str,
+    licence: str,
+    config: dict[str, Any],
+    tensors: Mapping[str, Tensor],
+    tokenizer_file_bytes: int = 0,
+) -> KnownModel:
     """Row of the list for this config and these headers. Raises BadModel."""
-    layout = layout_of(config, tensors, repo)
+    layout = layout_of(config, tensors, repo, tokenizer_file_bytes)
     return KnownModel(
         repo=repo,
         revision=revision,
@@ -55,6 +62,7 @@ def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tenso
         tied=layout.tied,
         step=layout.step,
         sharding=layout.sharding,
+        tokenizer_bytes=layout.tokenizer_bytes,
     )
 
 
@@ -83,7 +91,8 @@ def from_hub(repo: str, below: Path) -> KnownModel:
     card = HfApi(endpoint=constants.ENDPOINT).model_info(repo, revision=commit).card_data
     licence = str(card.get("license") or "") if card else ""
     folder = read_folder(place)
-    return row_of(repo, commit, licence, folder.config, folder.tensors)
+    tokenizer = folder.settings.contents.get("tokenizer.json", b"")
+    return row_of(repo, commit, licence, folder.config, folder.tensors, len(tokenizer))
 
 
 def from_published(published: Published) -> KnownModel:

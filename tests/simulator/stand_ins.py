@@ -36,6 +36,7 @@ class Layout:
     caches = (CacheSize(),) * LAYERS
     step = StepSize()
     sharding = Sharding()
+    tokenizer_bytes = 0
 
     def __init__(self, model: str) -> None:
         self._layer_bytes = LAYER_BYTES[model]

@@ -23,6 +23,7 @@ class FlatLayout:
     caches = (CacheSize(fixed_bytes=GB // 10),) * 10
     step = StepSize()
     sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
+    tokenizer_bytes = 0
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + 2 * embed + 3 * output) * GB

@@ -52,7 +52,7 @@ class Run(NamedTuple):
 def begin(order: BeginOrder, report: Report) -> None:
     """Download the settings and the header of each weight file. Raises TransferError, and huggingface_hub's errors."""
     check_endpoint()
-    patience = Patience()
+    patience = Patience(report)
     model = model_of(order.repo, order.revision, patience)
     origin = model.origin
     files = [f for f in model.files if f.name in SMALL_FILES or f.name.endswith(".safetensors")]
@@ -147,7 +147,7 @@ class _Bringing:
         pace: ByteRateLimit,
     ) -> None:
         self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
-        self._patience, self._commits = Patience(), Throttle(COMMIT_S)
+        self._patience, self._commits = Patience(report), Throttle(COMMIT_S)
         self._reader = HubReader(origin, self._patience, pace)
         self._runs = list(runs_of(writer.map, parts))
         self.total = writer.map.nbytes_of(blocks_by_file(parts))
@@ -155,6 +155,7 @@ class _Bringing:
 
     def run(self) -> None:
         """Fetch all ranges. Raises the first error after the other fetches have ended."""
+        self._commit_and_report()  # what was there before, also of a download that takes less than a second
         in_threads([partial(self._bring, run) for run in self._runs], self._patience.stop, self._commit_and_report)
         self._commit_and_report()
 

@@ -10,7 +10,7 @@ from core.errors import BadModel
 from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.safetensors import Tensor
-from core.models.files.shape_settings import text_config
+from core.models.files.shape_settings import first, text_config
 from core.models.files.sharding import Sharding, is_whole, sharding_of
 from core.models.files.step_size import StepSize, step_size
 
@@ -26,6 +26,11 @@ _EXPERT_COUNTS: Final = (
     ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
     ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
 )
+# measured with real tokenizers: a process without one, and its growth with each byte of tokenizer.json
+_TOKENIZER_PROCESSES: Final = 2
+_PROCESS_BYTES: Final = 75_000_000
+_PER_FILE_BYTE: Final = 10.5
+_WORD_BYTES: Final = 115  # of tokenizer.json per word, where its size is not known
 _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
 
@@ -41,6 +46,7 @@ class Layout(Value, frozen=True, kw_only=True):
     caches: tuple[CacheSize, ...]  # per layer, estimated until the model is examined
     step: StepSize = StepSize()  # memory for computing a step
     sharding: Sharding = Sharding()  # division among ranks
+    tokenizer_bytes: int = 0  # memory of the tokenizer's processes on the head
 
     @property
     def total_bytes(self) -> int:
@@ -58,8 +64,12 @@ class Layout(Value, frozen=True, kw_only=True):
         return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
 
 
-def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:
-    """Layout of the model `name`. Raises BadModel if its tensors aren't a stack of layers."""
+def layout_of(
+    config: dict[str, Any], tensors: Mapping[str, Tensor], name: str, tokenizer_file_bytes: int = 0
+) -> Layout:
+    """Layout of the model `name`; `tokenizer_file_bytes`: size of its tokenizer.json, 0 if it is not known. Raises
+    BadModel if its tensors aren't a stack of layers.
+    """
     text = text_config(config)
     unpacked = _is_unpacked(config)
     loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}
@@ -72,6 +82,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
         cache, step = rough_size(text), step_size(text)
+        file_bytes = tokenizer_file_bytes or _WORD_BYTES * max(0, first(text, "vocab_size"))
         whole = sum(size for layer, size in _main_stack(_whole_of(loaded)).items() if layer < layers)
         sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
@@ -86,6 +97,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         caches=(cache,) * layers,
         step=step,
         sharding=sharding,
+        tokenizer_bytes=int(_TOKENIZER_PROCESSES * (_PROCESS_BYTES + _PER_FILE_BYTE * file_bytes)),
     )
 
 

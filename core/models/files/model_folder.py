@@ -56,7 +56,8 @@ class ModelFolder(NamedTuple):
     def layout(self) -> Layout:
         """Byte sizes of the layers. Raises BadModel if the tensors aren't a stack of layers."""
         with judged(self.path):
-            return layout_of(self.config, self.tensors, self.name)
+            tokenizer = self.settings.contents.get("tokenizer.json", b"")
+            return layout_of(self.config, self.tensors, self.name, len(tokenizer))
 
 
 def read_settings(directory: Path) -> ModelSettings:

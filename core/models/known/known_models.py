@@ -55,6 +55,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
     tied: bool
     step: StepSize
     sharding: Sharding
+    tokenizer_bytes: Size
 
     @property
     def layout(self) -> Layout:
@@ -70,6 +71,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
             caches=tuple(run.cache for run in each),
             step=self.step,
             sharding=self.sharding,
+            tokenizer_bytes=self.tokenizer_bytes,
         )
 
 

@@ -13,11 +13,11 @@ import pytest
 from huggingface_hub.errors import DisabledRepoError, HfHubHTTPError
 
 from core.errors import ModelError
-from core.models.files import hub_download_parts, hub_download_whole
+from core.models.files import hub_download_parts, hub_download_whole, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download import explained
-from core.models.files.hub_download_messages import BeginOrder, FetchOrder
-from core.models.files.hub_reader import _wait_of
+from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder
+from core.models.files.hub_reader import FIRST_WAIT_S, Patience
 from core.models.files.safetensors import INDEX_NAME
 from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
@@ -134,5 +134,13 @@ def test_each_refusal_of_the_hub_has_its_own_words(error: Exception, what: str, 
         ({"ratelimit": '"api";r=7;t=55', "retry_after": "8"}, 8.0),
     ],
 )
-def test_a_limited_request_waits_as_long_as_the_hub_says(headers: dict[str, str], wait_s: float) -> None:
-    assert _wait_of(refusal(429, HfHubHTTPError, **headers)) == wait_s
+def test_a_limited_request_waits_as_long_as_the_hub_says_and_reports_it(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], wait_s: float
+) -> None:
+    told, waited = list[Fetched](), list[float]()
+    patience = Patience(told.append)
+    monkeypatch.setattr(patience.stop, "wait", waited.append)
+    monkeypatch.setattr(hub_reader, "time", lambda: 1000.0)
+    patience.wait(refusal(429, HfHubHTTPError, **headers), 1)
+    assert waited == [max(wait_s, FIRST_WAIT_S)]
+    assert [each.waits_until for each in told] == [1000.0 + wait_s] * bool(wait_s)
