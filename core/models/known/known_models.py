@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -82,15 +81,6 @@ class KnownModels(Value, frozen=True, kw_only=True):
     made_on: str
     source: Source
     models: tuple[KnownModel, ...]
-
-
-def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
-    """Group equal consecutive layers into runs."""
-    each = zip(layout.layer_bytes, layout.token_bytes, layout.caches, strict=True)
-    return tuple(
-        LayerRun(layers=len(list(alike)), layer_bytes=weights, token_bytes=token, cache=cache)
-        for (weights, token, cache), alike in groupby(each)
-    )
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
+import msgspec
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import _get_classes
 
@@ -38,33 +39,23 @@ def make_model(
     directory: Path,
     family: str,
     *,
-    layers: int = 8,
-    hidden: int = 96,
-    vocab: int = 512,
-    intermediate: int = 128,
-    heads: int = 4,
-    kv_heads: int = 2,
-    head_dim: int = 32,
-    context: int = 4096,
     seed: int = 0,
     dtype: str = "float32",
     bits: int | None = None,
     files: int = 3,
     chat: bool = True,
+    **sizes: int,
 ) -> None:
     """Write a model into `directory` (created if missing): config, tokenizer, `files` safetensors and their index.
 
-    `bits` quantises in groups of 32 with scales of `dtype`. Raises UsageError for an unsupported family, dtype or size.
-    Special tokens have zeros in an untied head, so answers never end by themselves.
+    `sizes` are fields of `Shape`. `bits` quantises in groups of 32 with scales of `dtype`. Special tokens have zeros in
+    an untied head, so answers never end by themselves. Raises UsageError for an unsupported family, dtype or size.
     """
     if family not in FAMILIES or dtype not in _DTYPES:
         raise UsageError(f"No made model of {family!r} in {dtype!r} exists.", f"Families: {', '.join(FAMILIES)}.")
-    shape = Shape(
-        layers=layers, hidden=hidden, intermediate=intermediate, vocab=vocab, heads=heads, kv_heads=kv_heads,
-        head_dim=head_dim, context=context,
-    )  # fmt: skip
+    shape = Shape(**sizes)
     directory.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(directory, vocab, chat=chat)
+    write_tokenizer(directory, shape.vocab, chat=chat)
     config = config_of(family, shape)
     eos = SPECIALS.index(EOS)
     config |= {"eos_token_id": eos, "dtype": dtype}
@@ -190,9 +181,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--family", choices=sorted(FAMILIES), default="llama")
-    sizes = {"layers": 8, "hidden": 96, "vocab": 512, "intermediate": 128, "heads": 4, "kv-heads": 2, "head-dim": 32}
-    for option, default in {**sizes, "context": 4096, "seed": 0, "files": 3}.items():
-        parser.add_argument(f"--{option}", type=int, default=default)
+    for option, default in {**msgspec.structs.asdict(Shape()), "seed": 0, "files": 3}.items():
+        parser.add_argument(f"--{option.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--bits", type=int, choices=(2, 3, 4, 6, 8))
     parser.add_argument("--dtype", choices=sorted(_DTYPES), default="float32")
     parser.add_argument("--no-chat", dest="chat", action="store_false")

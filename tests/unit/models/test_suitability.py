@@ -92,6 +92,15 @@ def test_a_reordered_gptq_model_is_known_by_its_index() -> None:
         check_suitable(settings(quantised("gptq", bits=4), TOKENIZER, **index))
 
 
+@pytest.mark.parametrize("said", [{"indexer_types": ["full", "shared"]}, {"index_topk_freq": 4}])
+def test_layers_without_an_indexer_of_their_own_are_refused(said: dict[str, object]) -> None:
+    """GLM-5.2 and 5.3 have them, GLM-5 and 5.1 don't."""
+    with pytest.raises(UnsupportedModel, match="Layers of acme/x share an indexer"):
+        check_suitable(settings({"model_type": "glm_moe_dsa", **said}))
+    for same in ({}, {"indexer_types": ["full", "full"]}, {"index_topk_freq": 1}):
+        check_suitable(settings({"model_type": "glm_moe_dsa", **same}))
+
+
 def test_a_model_without_a_chat_template_is_noted() -> None:
     assert notes_on(settings({})) == (NO_TEMPLATE,)
     assert notes_on(settings({"model_type": "muse_spark"})) == ()
