@@ -81,7 +81,7 @@ BNB = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": T
 @pytest.mark.parametrize(
     ("spoil", "what", "fix"),
     [
-        (partial(only, **LORA), "is a LoRA adapter for acme/base", "Load acme/base itself"),
+        (lambda folder: only(folder, **LORA), "is a LoRA adapter for acme/base", "Load acme/base itself"),
         (partial(only, x__gguf=""), "holds GGUF weights", "mlx-community"),
         (partial(only, consolidated__safetensors="", params__json="{}"), "in their maker's own form", "mlx-community"),
         (partial(only, model_index__json="{}"), "makes images", "another model"),
@@ -102,7 +102,7 @@ BNB = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": T
         (partial(configured, model_file="x.py"), "brings its own code", "whose architecture mlx-lm knows"),
         (partial(configured, num_hidden_layers=10**6), "which makes no sense", "mlx-community"),
         (partial(configured, num_hidden_layers=9), "config.json says 9 layers", AGAIN),
-        (partial(configured, **BNB), "is quantised as bitsandbytes", "mlx-community"),
+        (lambda folder: configured(folder, **BNB), "is quantised as bitsandbytes", "mlx-community"),
         (tokenized, "has no tokenizer", "Copy tokenizer.json"),
         (lambda folder: tokenized(folder, "tekken.json"), "Mistral's own form", "mlx-community"),
         (lambda folder: tokenized(folder, "tiktoken.model"), "its tokenizer as code, which", "mlx-community"),
