@@ -21,7 +21,7 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.checked_files import POINTER
+from core.models.files.checked_files import OTHER_VERSION, POINTER
 from core.models.files.compared_hashes import Compared, read_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import HubFile, model_of
@@ -105,7 +105,8 @@ def _beginning(reader: HubReader, file: HubFile) -> bytes:
         file.check(BytesIO(content))
     length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER_BYTES, file.size - 8):
-        raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
+        what = f"{file.name} is not a safetensors file: its header claims {length} bytes."
+        raise BadModel(what, OTHER_VERSION)
     end = min(-(-(8 + length) // BLOCK_BYTES) * BLOCK_BYTES, file.size)
     return content + b"".join(reader.read(file, len(content), end))
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeGuard
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.safetensors import Tensor
 from core.models.files.shape_settings import first, text_config
 from core.models.files.sharding import Sharding, is_whole, sharding_of
@@ -86,7 +87,7 @@ def layout_of(
         whole = sum(size for layer, size in _main_stack(_whole_of(loaded)).items() if layer < layers)
         sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
+        raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.", OTHER_VERSION) from error
     return Layout(
         layers=layers,
         layer_bytes=tuple(per_layer.get(i, 0) for i in range(layers)),
@@ -130,7 +131,7 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
         if match := _LAYER.search(name):
             stack = stacks.setdefault(name[: match.start(2)], {})
             if len(match[2]) > _DIGITS:
-                raise BadModel(f"There is no layer of such a number: {name!r:.80}.")
+                raise BadModel(f"There is no layer of such a number: {name!r:.80}.", OTHER_VERSION)
             stack[int(match[2])] = stack.get(int(match[2]), 0) + size
     prefix = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default="")
     main = stacks.get(prefix, {})
@@ -156,7 +157,7 @@ def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) 
     # layers after the configured ones are multi-token-prediction heads, which mlx-lm drops
     layers = counts[0] if counts else max(per_layer, default=-1) + 1
     if layers < 1 or layers > 10_000 or not per_layer:
-        raise BadModel(f"{name} holds no layers.")
+        raise BadModel(f"{name} holds no layers.", OTHER_VERSION)
     if max(per_layer) + 1 < layers:
         raise BadModel(f"{name} is incomplete: config.json says {layers} layers, its files end with {max(per_layer)}.")
     return layers

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.errors import BadModel, UnsupportedModel
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_settings import ADAPTER_NAME, ModelSettings
-from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, parse_index
+from core.models.files.safetensors import INDEX_NAME, parse_index
 from core.models.files.shape_settings import text_config
 from core.text import clean_text
 

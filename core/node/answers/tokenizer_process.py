@@ -16,7 +16,7 @@ import psutil
 
 from core.errors import BadModel, Problem, error_from
 from core.models.files.child_start import ChildStart
-from core.models.files.sandbox import rss_of
+from core.models.files.sandbox import TRY_AGAIN, rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
     Constrained,
@@ -38,7 +38,6 @@ from core.settings import MIB
 MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
 LOOK_S: Final = 0.02
-FIX: Final = "Fetch the model from a source you trust."
 
 Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
 
@@ -187,5 +186,5 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def _refused(self) -> Refused:
         return Refused(
-            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem
+            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", TRY_AGAIN).problem
         )
