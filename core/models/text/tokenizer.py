@@ -356,12 +356,13 @@ class Tokens:
 
 def _mark_thoughts(wrapper: Any) -> None:
     """Tell mlx-lm's wrapper how the model marks its reasoning, where mlx-lm doesn't know it."""
-    vocabulary = wrapper.get_vocab()
-    if marks := next((pair for pair in _THOUGHTS if vocabulary.keys() >= {*pair}), None):
-        wrapper._think_start, wrapper._think_end = marks
-        wrapper._think_start_tokens, wrapper._think_end_tokens = ((vocabulary[mark],) for mark in marks)
+    vocabulary, fields = wrapper.get_vocab(), vars(wrapper)
+    for start, end in _THOUGHTS:
+        if vocabulary.keys() >= {start, end}:
+            fields |= {"_think_start": start, "_think_start_tokens": (vocabulary[start],)}
+            fields |= {"_think_end": end, "_think_end_tokens": (vocabulary[end],)}
     if "to=self<|message|>" in template_of(wrapper):
-        wrapper._response_format = muse_spark.RESPONSE_FORMAT
+        fields |= {"_response_format": muse_spark.RESPONSE_FORMAT}
 
 
 def _arguments() -> Set[str]:

@@ -135,7 +135,7 @@ def tokens_of(text: str) -> list[int]:
 
 
 def tools_of(family: str) -> list[Tool]:
-    """Both tools; a name with a hyphen is none in Python."""
+    """Both tools; Python takes no hyphen in a name."""
     return [TOOLS[0], Tool(name="say_it")] if family == "pythonic" else TOOLS
 
 
