@@ -25,11 +25,6 @@ class Shape(Value, frozen=True, kw_only=True):
     context: int = 4096
 
 
-def config_of(family: str, shape: Shape) -> dict[str, Any]:
-    """The config.json of a family in this shape; KeyError for a family that isn't in FAMILIES."""
-    return FAMILIES[family](shape)
-
-
 def base(model_type: str, shape: Shape, **more: Any) -> dict[str, Any]:
     """The settings that families share."""
     return {

@@ -23,7 +23,7 @@ from mlx_lm.utils import _get_classes
 
 from core.errors import UsageError
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.made_configs import FAMILIES, Shape, config_of
+from core.models.made.made_configs import FAMILIES, Shape
 from core.models.made.made_tokenizer import EOS, SPECIALS, write_tokenizer
 
 _GROUP: Final = 32
@@ -56,7 +56,7 @@ def make_model(
     shape = Shape(**sizes)
     directory.mkdir(parents=True, exist_ok=True)
     write_tokenizer(directory, shape.vocab, chat=chat)
-    config = config_of(family, shape)
+    config = FAMILIES[family](shape)
     eos = SPECIALS.index(EOS)
     config |= {"eos_token_id": eos, "dtype": dtype}
     model = random_model(config, seed, _DTYPES[dtype])

@@ -65,7 +65,6 @@ class Tokenizing:
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
             self._tokens = read = Tokens.load(Path(request.directory))
-            read.stand_ready()
             return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:
