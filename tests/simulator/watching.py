@@ -164,12 +164,13 @@ class Watching:
         if machine._is_patient and machine._gone:
             return
         request: LoadRequest = node.recovery._request
+        layout: Any = Layout(request.model)
         macs = [peer for peer in node.peers.linked() if peer.device_id not in machine._barred]
         try:
             make_plan(
                 model=request.model,
                 fingerprint=entry(request.model).fingerprint,
-                layout=Layout(request.model),
+                layout=layout,
                 peers=macs,
                 plan_gen=1,
                 **options_after_loss(request, len(macs)),

@@ -6,27 +6,27 @@ from typing import Any
 
 from core.events import Peer, Plan, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
-from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.make_plan import make_plan
 from core.settings import GB
 
 
-class FlatLayout:
+class FlatLayout(Layout, frozen=True, kw_only=True):
     """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context.
 
     Ranks share 8 heads, and each has 1 GB of unshared layers.
     """
 
-    layers = 10
-    caches = (CacheSize(fixed_bytes=GB // 10),) * 10
-    step = StepSize()
-    sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
-    tokenizer_bytes = 0
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        return (stop - start + 2 * embed + 3 * output) * GB
+    layers: int = 10
+    layer_bytes: tuple[int, ...] = (GB,) * 10
+    token_bytes: tuple[int, ...] = (GB,) * 10
+    embed_bytes: int = 2 * GB
+    output_bytes: int = 3 * GB
+    tied: bool = False
+    caches: tuple[CacheSize, ...] = (CacheSize(fixed_bytes=GB // 10),) * 10
+    sharding: Sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
 
 
 def peer(name: str, gigabytes: int) -> Peer:
@@ -34,7 +34,7 @@ def peer(name: str, gigabytes: int) -> Peer:
 
 
 def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
-    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FlatLayout.caches[:1] * layers} | more)
+    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FlatLayout().caches[:1] * layers} | more)
 
 
 def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:

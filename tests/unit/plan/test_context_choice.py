@@ -16,10 +16,10 @@ from tests.support.planning import FlatLayout, peer
 K = 1024
 
 
-class Growing(FlatLayout):
+class Growing(FlatLayout, frozen=True, kw_only=True):
     """15 GB of weights, and 1 GB of KV for 16,384 tokens."""
 
-    caches = (CacheSize(bytes_per_token=GB // 10 // (16 * K)),) * 10
+    caches: tuple[CacheSize, ...] = (CacheSize(bytes_per_token=GB // 10 // (16 * K)),) * 10
 
 
 def planned(*budgets: int, longest: int = 1 << 20, context: int | None = None) -> Plan:

@@ -69,14 +69,9 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
     assert plan.topology == "private"
 
 
-class Wordy(FlatLayout):
-    """A model whose tokenizer takes 8 GB."""
-
-    tokenizer_bytes = 8 * GB
-
-
 def test_the_tokenizer_takes_memory_of_the_head_which_holds_fewer_layers() -> None:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": Wordy(), "context": 64, "plan_gen": 3}
+    layout = FlatLayout(tokenizer_bytes=8 * GB)
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": layout, "context": 64, "plan_gen": 3}
     plan = make_plan(**wish, peers=[peer("a", 24), peer("b", 12)])
     assert [(s.stop - s.start, s.tokenizer_bytes // GB) for s in plan.stages] == [(6, 8), (4, 0)]
     assert plan.head.needed_bytes == (6 + 2 + 3 + 8) * GB + 6 * GB // 10

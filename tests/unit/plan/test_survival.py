@@ -16,7 +16,7 @@ from core.plan.survival import options_after_loss
 from core.requests.plans import PlanRequest
 from tests.support.planning import FlatLayout, peer, profile
 
-EVERYWHERE = tuple(range(1, FlatLayout.layers))
+EVERYWHERE = tuple(range(1, FlatLayout().layers))
 
 
 def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> PlanInputs:
