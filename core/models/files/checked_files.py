@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from core.errors import BadModel
+from core.models.files.hub_origin import read_origin
 from core.settings import MIB
 from core.text import clean_text
 
@@ -69,8 +70,10 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def name_of(directory: Path) -> str:
-    """Name of a model: the full repository id in a hub cache, else the folder's name."""
+    """Name of a model: the full repository id where it is known, else the folder's name."""
     directory = Path(os.path.realpath(directory))
+    if origin := read_origin(directory):
+        return origin.repo
     repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
     if repository.startswith("models--"):
         return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"

@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from core.errors import BadModel, Problem, error_from
+from core.models.files.checked_files import name_of
 from core.models.files.child_start import ChildStart
 from core.models.files.sandbox import TRY_AGAIN, rss_of
 from core.models.text.text_messages import (
@@ -70,7 +71,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel, NodeError."""
         start = ChildStart("core.models.text")
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(directory.name, start),
+            lambda: cls(name_of(directory), start),
             *start.command,
             stdin=PIPE,
             stdout=PIPE,

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from huggingface_hub.errors import DisabledRepoError, HfHubHTTPError
+from huggingface_hub.errors import DisabledRepoError, GatedRepoError, HfHubHTTPError
 
-from core.errors import ModelError
+from core.errors import BadModel, ModelError
 from core.models.files import hub_download_parts, hub_download_whole, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.catalog import Catalog
 from core.models.files.hub_download import explained
 from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder
 from core.models.files.hub_reader import FIRST_WAIT_S, Patience
 from core.models.files.safetensors import INDEX_NAME
 from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
+from tests.support.models import read_entry, scan
 
 
 @pytest.fixture
@@ -89,6 +91,26 @@ async def test_what_cannot_run_is_refused_before_its_weights_come(
     with pytest.raises(ModelError, match=words):
         await asyncio.to_thread(hub_download_parts.begin, split, lambda _: None)
     assert not (tmp_path / "models").exists(), "nothing is left behind"
+
+
+async def test_a_gated_model_that_was_refused_is_no_unfinished_download(hub: Hub, tmp_path: Path) -> None:
+    hub.fault = lambda name, number: "gated"
+    whole = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
+    with pytest.raises(GatedRepoError) as caught:
+        await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
+    assert explained(caught.value, "acme/toy").what.startswith("acme/toy is gated")
+    assert Catalog([tmp_path / "cache"]).survey() == []
+
+
+async def test_a_model_that_came_in_parts_keeps_the_name_of_its_repository(hub: Hub, tmp_path: Path) -> None:
+    told = list[Fetched]()
+    order = BeginOrder(repo="acme/toy", revision="main", below=str(tmp_path / "models"))
+    await asyncio.to_thread(hub_download_parts.begin, order, told.append)
+    assert [entry.name for entry in scan([tmp_path / "models"])] == ["acme/toy"]
+    place = Path(told[-1].place)
+    (place / "tokenizer.json").unlink()
+    with pytest.raises(BadModel, match=r"^acme/toy has no tokenizer"):
+        read_entry(place)
 
 
 async def test_an_index_that_is_left_over_on_the_hub_hinders_nobody(hub: Hub, tmp_path: Path) -> None:
