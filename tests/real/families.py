@@ -53,6 +53,7 @@ _COHERE_TOKENS: Final = (
     *("<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
 )
 _GIGACHAT_TOKENS: Final = ("<|role_sep|>", "<|message_sep|>", "<|function_call|>")
+_M3: Final = "]<]minimax[>["
 _LFM_TOKENS: Final = ("<|tool_list_start|>", "<|tool_list_end|>", "<|tool_call_start|>", "<|tool_call_end|>")
 _LFM_CALL: Final = '<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>'
 FAMILIES: Final = (
@@ -114,6 +115,13 @@ MORE_FAMILIES: Final = (
         ("[e~[",),
         *("MiniMax-M2.jinja", "qwen3", ("]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>")),
         answer="Hm.\n</think>\n\nHello!",
+    ),
+    Family(
+        "minimax-m3",
+        '|<tool_call>\n|<invoke name="get_weather">|<city>Paris|</city>|</invoke>\n|</tool_call>'.replace("|", _M3),
+        ("[e~[",),
+        *("MiniMax-M3.jinja", "qwen3", ("]~!b[", "]~b]", "[e~[", _M3, "<mm:think>", "</mm:think>")),
+        answer="<mm:think>Hm.</mm:think>Hello!",
     ),
     Family("gemma2", _TAGGED, ("<eos>", "<end_of_turn>"), "google-gemma-2-2b-it.jinja", "gemma3"),
     Family(
@@ -221,7 +229,7 @@ MORE_FAMILIES: Final = (
     ),
 )
 # added tokens of these forms are no control tokens in the tokenizers of their families
-_TEXT_TOKEN: Final = re.compile(r"</?(think|arg_\w+|(seed|minimax):\w+)>|｜DSML｜|\[/?THINK\]")
+_TEXT_TOKEN: Final = re.compile(r"</?(think|arg_\w+|(seed|minimax|mm):\w+)>|｜DSML｜|\[/?THINK\]")
 
 
 def make_family(family: Family, folder: Path) -> None:

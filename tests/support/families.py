@@ -17,6 +17,7 @@ TEMPLATES: Final = {
     "dsml_4": "<｜DSML｜ dsml_token + 'tool_calls",
     "apertus": "<|tools_prefix|>",
     "cohere": "<|START_ACTION|>",
+    "minimax_m3": "]<]minimax[>[",
     "gigachat": "<|role_sep|>",
     "gigachat_31": "<|role_sep|> <|function_call|>",
     "seed": "<seed:tool_call>",

@@ -84,7 +84,8 @@ def layout_of(
     try:
         cache, step = rough_size(text), step_size(text)
         file_bytes = tokenizer_file_bytes or _WORD_BYTES * max(0, first(text, "vocab_size"))
-        whole = sum(size for layer, size in _main_stack(_whole_of(loaded)).items() if layer < layers)
+        on_each = {name: size for name, size in loaded.items() if is_whole(name)}  # rank
+        whole = sum(size for layer, size in _main_stack(on_each).items() if layer < layers)
         sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.", OTHER_VERSION) from error
@@ -100,10 +101,6 @@ def layout_of(
         sharding=sharding,
         tokenizer_bytes=int(_TOKENIZER_PROCESSES * (_PROCESS_BYTES + _PER_FILE_BYTE * file_bytes)),
     )
-
-
-def _whole_of(loaded: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: size for name, size in loaded.items() if is_whole(name)}
 
 
 def layer_of(tensor: str) -> int | None:

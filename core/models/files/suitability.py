@@ -82,10 +82,8 @@ def check_architecture(config: dict[str, Any], name: str) -> None:
         )
     folder, model_type = _modules(), config["model_type"]
     if folder and not (folder / f"{ALIASES.get(model_type, model_type)}.py").is_file():
-        raise UnsupportedModel(
-            f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}.",
-            _OTHER_MODEL,
-        )
+        what = f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}."
+        raise UnsupportedModel(what, _OTHER_MODEL)
     types, every = config.get("indexer_types"), config.get("index_topk_freq")
     shares = "shared" in str(types) if types else every not in (None, 1)
     if folder and shares and not _says(model_type, "index_topk_freq"):

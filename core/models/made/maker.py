@@ -94,7 +94,8 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     *_, module, leaf = ("", *path.split("."))
     if len(shape) < 2 or module.endswith("norm"):
         sharp = re.fullmatch("(q|k|query|key)_(layer)?norm", module)
-        middle = 2.0 if sharp else 1.0 if _is_factor(leaf) else 0.0
+        is_factor = leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))  # of the stream
+        middle = 2.0 if sharp else 1.0 if is_factor else 0.0
         return middle + mx.random.uniform(-0.1, 0.1, shape, key=key)
     # sharp attention makes the answer depend on many tokens
     spread = 2.0 if _SEEKS.search(module) or _SEEKS.search(leaf) else 1.0
@@ -103,11 +104,6 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     if module == "lm_head":
         values[: len(SPECIALS)] = 0.0
     return values
-
-
-def _is_factor(leaf: str) -> bool:
-    """Whether a parameter multiplies the stream (norms, gains, scales), which checkpoints have near one."""
-    return leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))
 
 
 def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
@@ -181,11 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--family", choices=sorted(FAMILIES), default="llama")
-    for option, default in {**msgspec.structs.asdict(Shape()), "seed": 0, "files": 3}.items():
+    for option, default in {**msgspec.structs.asdict(Shape()), "seed": 0}.items():
         parser.add_argument(f"--{option.replace('_', '-')}", type=int, default=default)
-    parser.add_argument("--bits", type=int, choices=(2, 3, 4, 6, 8))
     parser.add_argument("--dtype", choices=sorted(_DTYPES), default="float32")
-    parser.add_argument("--no-chat", dest="chat", action="store_false")
     make_model(**vars(parser.parse_args(arguments)))
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 from mlx_lm.tool_parsers import qwen3_coder
 
@@ -152,6 +155,33 @@ def _dsml(written: str, _: object) -> list[Found]:
     ]
 
 
+_M3: Final = "]<]minimax[>["  # before each tag
+
+
+def _minimax_m3(written: str, tools: list[dict[str, Any]]) -> list[Found]:
+    """Arguments as XML, also those in objects and lists."""
+    if _M3 not in written:
+        return json_calls(written)
+    pieces = [piece.partition(">") for piece in written.split(_M3)[1:]]
+    calls = ElementTree.fromstring(f"<calls>{''.join(f'{tag}>{escape(text)}' for tag, _, text in pieces)}</calls>")
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    named = [(call.attrib["name"], call) for call in calls]
+    return [{"name": name, "arguments": _by_type(call, {**schemas[name], "type": "object"})} for name, call in named]
+
+
+def _by_type(found: ElementTree.Element, schema: Any) -> Any:
+    """Value of an element, by the type that the schema gives it."""
+    schema = schema if isinstance(schema, dict) else {}
+    kind, known, text = schema.get("type"), schema.get("properties") or {}, found.text or ""
+    if kind == "array":
+        return [_by_type(each, schema.get("items")) for each in found]
+    if kind == "object" or len(found):
+        return {each.tag: _by_type(each, known.get(each.tag)) for each in found}
+    with suppress(ValueError):
+        return text if kind == "string" else json.loads(text)
+    return text
+
+
 def _apertus(written: str, _: object) -> list[Found]:
     calls = json.loads(_repaired(written), strict=False)
     return [{"name": name, "arguments": arguments} for call in calls for name, arguments in call.items()]
@@ -196,6 +226,9 @@ _FORMS: Final = (
     CallForm("gigachat", "<|function_call|>", "", json_calls, _OBJECT, is_json=True, is_single=True),
 )
 JSON_TAGS: Final = _FORMS[0]
+_MINIMAX_M3: Final = JSON_TAGS._replace(
+    name="minimax_m3", opening=f"{_M3}<tool_call>", closing=f"{_M3}</tool_call>", parse=_minimax_m3, is_json=False
+)
 _GIGACHAT_3: Final = _FORMS[-1]._replace(opening="<|message_sep|>\n\nfunction call<|role_sep|>\n")
 _llama: Final = partial(json_calls, arguments=("parameters", "arguments"))
 _LLAMA_BODY: Final = '{"name": "NAME", "parameters": ARGUMENTS}'
@@ -235,6 +268,8 @@ def form_of(wrapper: Any) -> CallForm:
         if "dsml_token + 'tool_calls" in template:
             return _DSML._replace(opening="<｜DSML｜tool_calls>", closing="</｜DSML｜tool_calls>")
         return _DSML
+    if _M3 in template:
+        return _MINIMAX_M3
     if "<|role_sep|>" in template and "<|function_call|>" not in template:
         return _GIGACHAT_3
     if '"parameters": ' in template and "ipython" in template and "<tool_call" not in template:

@@ -156,11 +156,6 @@ class Tokens:
             wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
         return cls(wrapper, directory)
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether there is a chat template; without one, prompts are sent raw."""
-        return bool(self._wrapper.has_chat_template)
-
     def encode(
         self,
         messages: Sequence[Message],
@@ -174,11 +169,11 @@ class Tokens:
         only one. Otherwise the conversation in the chat template with `tools` and `options`, ready for the answer.
         Raises UsageError for a conversation without a template, and BadModel or UsageError if the template does.
         """
-        if not raw and not self.has_chat_template and (len(messages) > 1 or tools):
+        if not raw and not self._wrapper.has_chat_template and (len(messages) > 1 or tools):
             fix = "Send one message alone, or load a model that was made for chats."
             what = "tools" if tools else "conversation"
             raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no {what}.", fix)
-        if raw or not self.has_chat_template:
+        if raw or not self._wrapper.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, tools, options or {})
 
@@ -219,11 +214,11 @@ class Tokens:
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
         grammar = self._shape(asked, calls, raw=raw)
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
-        if raw or not wrapper.has_thinking or self._marks:
-            start = end = ()
-        elif self._thinks(prompt_end):
+        if self._thinks(prompt_end):
             start = ()
         elif len(start) != 1:  # text before the constrained part would look like an answer
+            end = ()
+        if raw or self._marks or not end:
             start = end = ()
         return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
 

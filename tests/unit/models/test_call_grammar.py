@@ -104,6 +104,10 @@ CALLS = {
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.say-it:1<|tool_call_argument_begin|>"
         "{}<|tool_call_end|><|tool_calls_section_end|>",
     ),
+    "minimax_m3": (
+        ']<]minimax[>[<tool_call>\n{"name": "look_up", "arguments": {"word": "höp"}}\n]<]minimax[>[</tool_call>',
+        ']<]minimax[>[<tool_call>\n{"name": "say-it", "arguments": {}}\n]<]minimax[>[</tool_call>',
+    ),
     "minimax_m2": (
         '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="word">höp</parameter>\n</invoke>\n'
         "</minimax:tool_call>",
