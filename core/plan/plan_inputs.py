@@ -39,7 +39,7 @@ class KnownFacts(TypedDict):
     stage_s: NotRequired[StageSeconds]  # measured seconds per token of layers on a Mac
     expects: NotRequired[Callable[[Plan], Forecast | None]]  # forecast of a plan
     longest: NotRequired[int]  # context that the model takes
-    peers_at: NotRequired[Callable[[int], Sequence[Peer]]]  # `peers` beside a draft with this context
+    peers_at: NotRequired[Callable[[int], Sequence[Peer]]]  # `peers`, if a draft with this context is loaded too
     can_lose: NotRequired[Callable[[Plan, str], bool]]  # whether the other disks have every layer of this Mac's
 
 
