@@ -15,7 +15,7 @@ from core.plan.preview import preview_of
 from core.plan.split_layers import split_layers
 from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
-from tests.support.planning import FlatLayout, peer, planned, profile
+from tests.support.planning import FLAT, peer, planned, profile
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
     plan = make_plan(
         model="m",
         fingerprint="f",
-        layout=FlatLayout(),
+        layout=FLAT,
         peers=[peer("a", 24), peer("b", 12)],
         context=64,
         plan_gen=3,
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
         make_plan(
             model="m",
             fingerprint="f",
-            layout=FlatLayout(),
+            layout=FLAT,
             peers=[peer("a", 5), peer("b", 4)],
             context=64,
             plan_gen=1,
@@ -161,7 +161,7 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
 
 
 def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 4, "plan_gen": 1}
     two, one = [peer("a", 24), peer("b", 24)], [peer("a", 24)]
     plain = make_plan(**wish, peers=two)
     assert plain.wire is None
@@ -180,7 +180,7 @@ def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
 
 def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
     peers = [peer("a", 12), peer("b", 12)]
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "peers": peers, "context": 4, "plan_gen": 1}
     found = profile(*range(1, 10), caches=(CacheSize(bytes_per_token=3200, quantised={8: 1700}),) * 10)
     plan = make_plan(**wish, profile=found, kv_bits=8)
     whole = make_plan(**wish, profile=found)
@@ -195,7 +195,7 @@ def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has
 @pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 100), (2 * CHUNK_BYTES, 1)])
 def test_a_chunk_of_the_prompt_fits_a_frame(widest: int, chunk: int) -> None:
     found = profile(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 4, "plan_gen": 1}
     assert make_plan(**wish, peers=[peer("a", 12), peer("b", 12)], profile=found).chunk == chunk
     assert make_plan(**wish, peers=[peer("a", 32)], profile=found).chunk == 512
 
