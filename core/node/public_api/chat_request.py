@@ -26,7 +26,7 @@ from core.node.public_api.request_fields import (
 )
 from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
-from core.sampling_options import MAX_LOGPROBS
+from core.sampling_options import MAX_LOGPROBS, Sampling
 
 MAX_CHOICES: Final = 8
 
@@ -182,18 +182,10 @@ def completion_request(
     asked: CompletionOptions, messages: Sequence[Message], max_tokens: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
     """The request of a completion. Raises UsageError."""
-    sampling = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": asked.top_k,
-        "min_p": asked.min_p,
-        "seed": asked.seed,
-        "presence_penalty": asked.presence_penalty or None,
-        "frequency_penalty": asked.frequency_penalty or None,
-        "repetition_penalty": asked.repetition_penalty,
-        "logit_bias": _bias(asked.logit_bias),
-        "logprobs": logprobs,
-    }
+    sampling = {name: getattr(asked, name, None) for name in Sampling.__struct_fields__}
+    sampling |= {"logit_bias": _bias(asked.logit_bias), "logprobs": logprobs}
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        sampling[penalty] = sampling[penalty] or None
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     form = asked.response_format
     return request_of(

@@ -65,7 +65,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,
             "temperature": 1.0 if asked.temperature is None else asked.temperature,
-            "text": {"format": asked.text.format.as_json},
+            "text": {"format": asked.form.as_json},
             "tool_choice": asked.tool_choice or "auto",
             "tools": [_TOOL | tool if tool.get("type") == "function" else tool for tool in self.tools],
             "top_p": 1.0 if asked.top_p is None else asked.top_p,
@@ -73,7 +73,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "prompt_cache_key": asked.prompt_cache_key,
             "safety_identifier": asked.safety_identifier,
             "truncation": "disabled",
-            "usage": _usage(choice.done) if choice and choice.done else None,
+            "usage": _usage(choice.done, choice.reasoning_tokens) if choice and choice.done else None,
         }
 
 
@@ -220,12 +220,12 @@ def _call_item(call: ToolCall, is_custom: bool) -> tuple[dict[str, Any], str]:
     return {**item, "call_id": call.id, "name": call.name, "input": text}, "input"
 
 
-def _usage(done: RequestDone) -> dict[str, Any]:
+def _usage(done: RequestDone, reasoning_tokens: int) -> dict[str, Any]:
     return {
         "input_tokens": done.prompt_tokens,
         "input_tokens_details": {"cached_tokens": done.reused_tokens, "cache_write_tokens": 0},
         "output_tokens": done.tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
         "total_tokens": done.prompt_tokens + done.tokens,
     }
 

@@ -16,6 +16,7 @@ from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Content,
     Count,
+    TextFormat,
     call_of,
     effort_of,
     left_out,
@@ -78,23 +79,10 @@ class Reasoning(msgspec.Struct, frozen=True):
     effort: str | None = None
 
 
-class TextFormat(msgspec.Struct, frozen=True):
-    """The shape of the answer."""
-
-    type: str = "text"
-    name: str = "answer"
-    schema: msgspec.Raw = msgspec.Raw(b"{}")
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
-        return {"type": self.type, **shape}
-
-
 class TextOptions(msgspec.Struct, frozen=True):
     """Options of the text output."""
 
-    format: TextFormat = TextFormat()
+    format: TextFormat | None = None
 
 
 class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +114,10 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     def custom(self) -> frozenset[str]:
         return frozenset(tool.name for tool in self.tools or () if tool.type == "custom")
 
+    @property
+    def form(self) -> TextFormat:
+        return self.text.format or TextFormat()
+
     def messages(self) -> list[Message]:
         if isinstance(self.input, str):
             return [Message(role="user", content=self.input)]
@@ -137,11 +129,14 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
+        said = [*system, *messages]
+        if not said:
+            raise UsageError("input is empty.", "Send a text or a message.")
         return request_of(
-            [*system, *messages],
+            said,
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
-            shape=shape_of(self.text.format.type, self.text.format.schema, "text"),
+            shape=shape_of(self.form.type, self.form.schema, "text"),
             **tool_rules(
                 (ours for tool in self.tools or () if (ours := tool.ours())),
                 self.tool_choice,
