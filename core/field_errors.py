@@ -49,7 +49,7 @@ def decoded(raw: bytes, kind: type[_T], *, as_written: bool = False) -> _T:
 
 
 def _broken(raw: bytes, said: str) -> str:
-    """What is wrong with bytes that are not JSON."""
+    """Say why bytes are not JSON."""
     if not raw.strip():
         return "The body is empty; it must be JSON."
     if half := _HALF.search(raw):

@@ -72,7 +72,8 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
         cache, step = rough_size(text), step_size(text)
-        whole = sum(size for layer, size in _main_stack(_whole_of(loaded)).items() if layer < layers)
+        undivided = {n: size for n, size in loaded.items() if is_whole(n)}
+        whole = sum(size for layer, size in _main_stack(undivided).items() if layer < layers)
         sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
@@ -87,10 +88,6 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         step=step,
         sharding=sharding,
     )
-
-
-def _whole_of(loaded: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: size for name, size in loaded.items() if is_whole(name)}
 
 
 def layer_of(tensor: str) -> int | None:

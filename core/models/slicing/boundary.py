@@ -96,7 +96,8 @@ class Boundary:
         self._sent = sorted(sent)
         self._axes = [row_axis(arrays[i]) or 0 for i in self._sent]
         self._groups = _groups(sides)
-        own = [(_tail(arrays[i], axis), arrays[i].dtype) for i, axis in zip(self._sent, self._axes, strict=True)]
+        axes = [(arrays[i], axis) for i, axis in zip(self._sent, self._axes, strict=True)]
+        own = [((*array.shape[:axis], *array.shape[axis + 2 :]), array.dtype) for array, axis in axes]
         grouped = [((len(numbers), *tail), dtype) for (tail, dtype), numbers in self._groups]
         self.kinds = [*own, *grouped]  # (shape after [row, position], dtype) of each sent array
         self.bytes_per_token = bytes_per_token(None, self.kinds)
@@ -154,10 +155,6 @@ def _groups(sides: dict[int, SideInput]) -> list[tuple[tuple[tuple[int, ...], mx
         else:
             numbers.append(number)
     return found
-
-
-def _tail(array: mx.array, axis: int) -> tuple[int, ...]:
-    return (*array.shape[:axis], *array.shape[axis + 2 :])
 
 
 def _rows_first(array: mx.array, axis: int) -> mx.array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -75,18 +75,14 @@ def enforceable(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {name: enforceable(value) for name, value in schema.items()}
+    numbers = {name: value for name, value in found.items() if isinstance(value, int | float) and abs(value) < 1e15}
     for exclusive, inclusive, others, sign in _BOUNDS:
-        bound = found.get(exclusive)
-        if _is_number(bound) and bound % 1 == 0 and inclusive not in found:
-            ends = filter(_is_number, map(found.get, others))
-            if gaps := [end - bound for end in ends if 0 < sign * (end - bound) < 1]:
-                del found[exclusive]
-                found[inclusive] = bound + gaps[0] / 1e6
+        bound = numbers.get(exclusive, 0.5)
+        gaps = [numbers[other] - bound for other in others if other in numbers]
+        if bound % 1 == 0 and inclusive not in found and (near := [gap for gap in gaps if 0 < sign * gap < 1]):
+            del found[exclusive]
+            found[inclusive] = bound + near[0] / 1e6
     return found
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
 class _Tokens:

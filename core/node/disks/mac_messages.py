@@ -1,4 +1,4 @@
-"""Interface to the control links for models: sends messages to linked Macs, and bounds requests being answered."""
+"""Bounds the requests of other Macs that are answered at once."""
 
 from __future__ import annotations
 

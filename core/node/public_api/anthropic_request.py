@@ -64,12 +64,6 @@ class ClientTool(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class Thinking(msgspec.Struct, frozen=True):
-    """Whether the model thinks first."""
-
-    type: str
-
-
 class OutputConfig(msgspec.Struct, frozen=True):
     """The shape of the answer, and the reasoning effort."""
 
@@ -91,15 +85,15 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     tools: tuple[ClientTool, ...] | None = None
     tool_choice: dict[str, Any] | None = None
-    thinking: Thinking | None = None
-    output_config: OutputConfig | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: OutputConfig = OutputConfig()
     mcp_servers: tuple[Any, ...] | None = None
 
     def request(self) -> ChatRequest:
         """The request for the cluster. Raises UsageError."""
         if self.mcp_servers:
             raise UsageError("mcp_servers is not supported.", "Leave it out.")
-        form, choice = self.output_config.format if self.output_config else None, self.tool_choice or {"type": "auto"}
+        form, choice = self.output_config.format, self.tool_choice or {"type": "auto"}
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         return request_of(
             self._all_messages(),
@@ -125,8 +119,8 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     def _template_options(self) -> TemplateOptions:
         chosen: TemplateOptions = {}
         if self.thinking:
-            chosen["enable_thinking"] = self.thinking.type != "disabled"
-        if self.output_config and self.output_config.effort in ("low", "medium", "high"):
+            chosen["enable_thinking"] = self.thinking.get("type") != "disabled"
+        if self.output_config.effort in ("low", "medium", "high"):
             chosen["reasoning_effort"] = self.output_config.effort
         return chosen
 

@@ -20,6 +20,7 @@ BODY_S: Final = 60.0  # time to send a whole body
 QUIET_S: Final = 5.0  # after this much silence a stream gets a keep-alive
 SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnected
 
+UNDECODABLE: Final = ("The body can't be decoded as its headers say.", "Send it as it is, or as gzip.")
 _CODINGS: Final = {"identity", "gzip", "deflate", "br", "zstd"}  # that aiohttp knows
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
@@ -32,22 +33,18 @@ _T = TypeVar("_T")
 async def read_body(request: web.Request, kind: type[_T]) -> _T:
     """The decoded body. Raises UsageError if it is invalid or takes longer than `BODY_S`."""
     if request.headers.get("Content-Encoding", "identity").lower() not in _CODINGS:
-        raise undecodable()
+        raise UsageError(*UNDECODABLE)
     try:
         async with asyncio.timeout(BODY_S):
             raw = await request.read()
     except web.RequestPayloadError as error:
-        raise undecodable() from error
+        raise UsageError(*UNDECODABLE) from error
     except TimeoutError as error:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
     value = request_body(raw, kind)
     request[WATCH].lap("parse")
     return value
-
-
-def undecodable() -> UsageError:
-    return UsageError("The body can't be decoded as its headers say.", "Send it as it is, or as gzip.")
 
 
 def timing_of(laps: Mapping[str, float]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -17,15 +17,12 @@ from core.mac.port_holder import port_holder
 from core.node.base.http_clients import HttpClients
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
-from core.node.public_api.http_bodies import refused, undecodable
+from core.node.public_api.http_bodies import UNDECODABLE, refused
 
 MAX_CLIENTS: Final = 512
 BACKLOG: Final = 128
 HANDSHAKE_S: Final = 10.0
 SILENT_S: Final = 30.0  # until a client that has sent no request is disconnected
-
-
-Connect = Callable[[], asyncio.Protocol]
 
 
 class ApiConnection(web.RequestHandler):
@@ -41,7 +38,7 @@ class ApiConnection(web.RequestHandler):
         super().handle_error(request, status, exc, message)  # logs a defect
         what = "Internal error in macluster. Its log says where."
         if isinstance(exc, ContentEncodingError):
-            what = str(undecodable())
+            what = " ".join(UNDECODABLE)
         elif isinstance(exc, HttpProcessingError):
             what = f"The request is not valid HTTP: {exc.message.splitlines()[0].rstrip(':.')}."
         return _closing(status, what)
@@ -52,6 +49,9 @@ class ApiConnection(web.RequestHandler):
         if isinstance(resp, web.HTTPException):  # aiohttp's own, before any handler of ours
             resp = _closing(resp.status, "The Expect header is not supported. Leave it out.")
         return await super().finish_response(request, resp, start_time)
+
+
+Connect = partial[ApiConnection]
 
 
 def _closing(status: int, what: str) -> web.Response:

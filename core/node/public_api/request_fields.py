@@ -22,6 +22,7 @@ _OTHER_SHAPES: Final = {
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
     *("json_schema", "grammar", "format", "regex", "ebnf"),
 }
+ROLES: Final = ("system", "developer", "user", "assistant")
 _ANY_OBJECT: Final = '{"type": "object"}'
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"})
@@ -50,7 +51,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """The shape of the answer."""
+    """The shape of the answer, which is enforced, `strict` or not."""
 
     type: str = "text"
     name: str = "answer"
@@ -172,6 +173,13 @@ def left_out(kind: str, field: str, *, is_new: bool) -> str:
     if is_new:
         raise UsageError(f"{field}: content of type {kind!r} is not supported.", "Send text.")
     return f"[{kind.removeprefix('input_').removesuffix('_url').replace('_', ' ')} left out: this model reads text]"
+
+
+def role_of(role: str, field: str, roles: Sequence[str]) -> Any:
+    """Our name of a role, which must be one of `roles`. Raises UsageError."""
+    if role not in roles:
+        raise UsageError(f"{field}: role {role!r} is not supported.", f"Use {', '.join(roles)}.")
+    return "system" if role == "developer" else role
 
 
 def newest(roles: Iterable[str]) -> int:

@@ -86,16 +86,12 @@ class ResponsesHandlers:
             asked=asked,
             tools=request_body(await request.read(), dict[str, Any]).get("tools") or [],
         )
-        store = partial(self._store, request[OWNER], messages) if asked.store is not False else _drop
+        store = partial(self._store, request[OWNER], messages) if asked.store is not False else None
         events = self._answers.events([asked.request(messages)], model, request[WATCH])
         return await send_reply(request, ResponseEncoder(reply, store), events, streams=asked.stream)
 
     def _store(self, owner: str, messages: list[Message], body: dict[str, Any], answer: Message) -> None:
         self._stored.keep(owner, body, (*messages, answer))
-
-
-def _drop(body: dict[str, Any], answer: Message) -> None:
-    """Store nothing, as the client requested."""
 
 
 def _unknown(name: str | None) -> web.Response:

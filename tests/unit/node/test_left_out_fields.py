@@ -1,4 +1,4 @@
-"""What a request leaves out, in whatever way, means the same in all four APIs."""
+"""Fields that a request leaves out, in whatever way, mean the same in all four APIs."""
 
 from __future__ import annotations
 
