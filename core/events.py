@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Logprob, Rate, Seconds, Size
+from core.numbers import Logprob, Moment, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
@@ -77,10 +77,11 @@ class Stage(Value, frozen=True, kw_only=True):
     kv_bytes: Size  # caches of the whole context
     budget_bytes: Size
     step_bytes: Size = 0  # temporary memory of a step
+    tokenizer_bytes: Size = 0  # processes that make prompts and the text of answers, on the head
 
     @property
     def needed_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes + self.step_bytes
+        return self.weight_bytes + self.kv_bytes + self.step_bytes + self.tokenizer_bytes
 
 
 class Parallelism(Value, frozen=True, kw_only=True):
@@ -285,6 +286,7 @@ class Transfer(Event, frozen=True, kw_only=True):
     total: Size = 0  # bytes; 0: not known yet
     bytes_per_s: Rate = 0.0
     limit_bytes_per_s: Size = 0  # 0: no limit
+    waits_until: Moment = 0.0  # the hub takes no request before; 0: it does
     problem: Problem | None = None
 
     @property

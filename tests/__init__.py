@@ -1,0 +1,1 @@
+import tests.support.made_families  # noqa: F401 - registers them

@@ -49,7 +49,8 @@ class Grammars:
             try:
                 self._tokenizers = {ends: tokenizer_of(tokens, special, ends)}
             except ValueError as error:
-                raise BadModel(f"The vocabulary of this model cannot be used: {error}.") from error
+                what = f"The vocabulary of this model can't be used for shapes: {error}."
+                raise BadModel(what, "Ask without a shape, or load another model.") from error
         return RowGrammar(row.constraint, matcher_of(row.constraint, self._tokenizers[ends]), ends, self._size)
 
 

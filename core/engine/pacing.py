@@ -14,6 +14,7 @@ next to no time and `round_s` is the sum of the stages' compute times: both stay
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -53,12 +54,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     def _chunk(self, figures: RingFigures) -> int:
         wire_s = max(figures.send_s, default=0.0) / figures.tokens
-        chunk = self.chunk
-        if 2 * chunk * wire_s < FAST_WIRE_S:
-            return min(2 * chunk, self.most_chunk)
-        while chunk > LEAST_CHUNK and chunk * wire_s > WIRE_S:
-            chunk = max(chunk // 2, LEAST_CHUNK)
-        return chunk
+        if 2 * self.chunk * wire_s < FAST_WIRE_S:
+            return min(2 * self.chunk, self.most_chunk)
+        return _halved(self.chunk, lambda size: size * wire_s <= WIRE_S)
 
     def _window(self, figures: RingFigures) -> int:
         busy_s = max(*figures.compute_s, *figures.send_s, 0.0)
@@ -69,10 +67,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chunk_behind(position: int, chunk: int) -> int:
-    """Tokens of a prompt in the chunk that follows `position` others: fewer at long positions, where attention takes so
-    long that the watchdog of a GPU with a display would stop it.
+    """The chunk size after `position` tokens: halved at long positions, where attention takes so long that the watchdog
+    of a GPU with a display would stop it.
     """
-    return chunk if position <= FAR_BACK else min(chunk, max(LEAST_CHUNK, chunk * FAR_BACK // position))
+    return _halved(chunk, lambda size: size * position <= chunk * FAR_BACK)
 
 
 def chunk_in_time(chunk: int, most: int, token_s: float) -> int:
@@ -81,7 +79,11 @@ def chunk_in_time(chunk: int, most: int, token_s: float) -> int:
     """
     if 2 * chunk * token_s < SLOW_S / 2:
         return min(2 * chunk, most)
-    while chunk > LEAST_CHUNK and chunk * token_s > SLOW_S:
+    return _halved(chunk, lambda size: size * token_s <= SLOW_S)
+
+
+def _halved(chunk: int, is_small: Callable[[int], bool]) -> int:
+    while chunk > LEAST_CHUNK and not is_small(chunk):
         chunk = max(chunk // 2, LEAST_CHUNK)
     return chunk
 

@@ -325,7 +325,9 @@ class Scheduler:
         most = chunk_behind(max(positions), self.chunk)
         if rows[0].request.scores_prompt:
             most = min(most, MAX_SCORED_TOKENS)
-        size = min(max(1, most // len(rows)), *(row.unread for row in rows))
+        share = max(1, most // len(rows))
+        # no chunk crosses a multiple of its size, so a prompt that is partly cached is read in the chunks of a new one
+        size = min(share - max(positions) % share, *(row.unread for row in rows))
         return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 
     def _next_step(self) -> Step | None:

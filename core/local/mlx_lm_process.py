@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from core.local.second_process import SecondProcess, second_process
+from core.models.files.declared_packages import hide_others
 
 ANSWER_S: Final = 300.0
 
@@ -49,6 +50,7 @@ def mlx_lm_process(model: Path) -> Iterator[MlxLmProcess]:
 
 
 def _answer(pipe: Connection[Any, Any]) -> None:
+    hide_others()  # also from mlx_lm
     from mlx_lm import load
 
     from core.models.metal import obey_device

@@ -86,7 +86,7 @@ def split_by_budget(
         return LayerSplit(kept, ranks, [0] * (len(kept) - 1))
     owners = [*kept[1:], *kept[:1]] if row.head_is_last else kept
     output = row.output(len(kept))
-    ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
+    ideal = [part.start for part in split_layers(layers, [sizes.layer_budget(peer) for peer in owners])[1:]]
     overflow = sizes.overflow(owners, output)
     by_memory = nearest_cuts(ideal, profile.cuts, layers, overflow) if profile else ideal
     legal = profile.cuts if profile else range(1, layers)

@@ -65,7 +65,8 @@ class PlanWork(NamedTuple):
 
 
 def plan_work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: int) -> PlanWork:
-    has_room = len(plan.stages) > 1 and whole_bytes <= plan.head.budget_bytes
+    room = plan.head.budget_bytes - plan.head.tokenizer_bytes
+    has_room = len(plan.stages) > 1 and whole_bytes <= room
     whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
     reduced = (layout.sharding.reduces, layout.sharding.hidden_bytes) if has_ranks(plan) else (0, 0)
     return PlanWork(plan, reads_of(plan, layout), hop_bytes, whole_reads, *reduced)

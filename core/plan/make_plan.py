@@ -94,7 +94,8 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     if kv_bits and profile and profile.whole_bits:
         what = f"The cache of {model} can't be compressed to {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Leave the cache uncompressed.")
-    sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows)
+    head = peers[0].device_id if peers else ""
+    sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows, head=head)
     if layers:
         split = split_as_given(model, layers, peers, topology, layout.layers, profile)
     else:
@@ -175,6 +176,6 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
 
 
 def _chunk(plan: Plan, profile: SplitProfile | None) -> int:
-    """Prompt tokens per frame: fewer for families that send much per token."""
+    """Prompt tokens per frame, a power of two: fewer for families that send much per token."""
     widest = max(hop_bytes(plan, profile), default=1)
-    return min(plan.chunk, max(1, CHUNK_BYTES // widest))
+    return min(plan.chunk, 1 << max(1, CHUNK_BYTES // widest).bit_length() - 1)

@@ -54,7 +54,7 @@ def prefill_plan(plan: Plan, plan_gen: int) -> Plan:
     assert plan.prefill
     reader = plan.prefill.stage
     none = msgspec.structs.replace(
-        plan.head, start=plan.layers, stop=plan.layers, weight_bytes=0, kv_bytes=0, step_bytes=0
+        plan.head, start=plan.layers, stop=plan.layers, weight_bytes=0, kv_bytes=0, step_bytes=0, tokenizer_bytes=0
     )
     return Plan(
         plan_gen=plan_gen,

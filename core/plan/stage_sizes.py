@@ -27,6 +27,7 @@ class StageSizes(NamedTuple):
     chunk: int = PREFILL_CHUNK  # prompt tokens per step
     rows: int = DEFAULT_ROWS  # rows per decode step
     ranks: int = 1  # above 1: each Mac has its part of the layers
+    head: str = ""  # device id of the Mac that runs the tokenizer
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
         return Stage(
@@ -38,7 +39,12 @@ class StageSizes(NamedTuple):
             kv_bytes=self.kv_bytes(part),
             budget_bytes=peer.budget_bytes,
             step_bytes=self.step_bytes(output=output),
+            tokenizer_bytes=self._tokenizer_bytes(peer),
         )
+
+    def layer_budget(self, peer: Peer) -> int:
+        """The budget without the tokenizer, at least 1 byte of a budget that isn't empty."""
+        return max(min(1, peer.budget_bytes), peer.budget_bytes - self._tokenizer_bytes(peer))
 
     def kv_bytes(self, part: range) -> int:
         caches = (self.profile or self.layout).caches
@@ -62,14 +68,20 @@ class StageSizes(NamedTuple):
         kept = [self.kv_bytes(range(i, i + 1)) for i in range(layout.layers)]
         sums = [0, *accumulate(weights + kv for weights, kv in zip(inner, kept, strict=True))]
         ends = [
-            layout.stage_bytes(0, 1, embed=i == 0, output=i == output) - inner[0] + self.step_bytes(output=i == output)
-            for i in range(len(owners))
+            layout.stage_bytes(0, 1, embed=i == 0, output=i == output)
+            - inner[0]
+            + self.step_bytes(output=i == output)
+            + self._tokenizer_bytes(owner)
+            for i, owner in enumerate(owners)
         ]
 
         def overflow(owner: int, start: int, stop: int) -> int:
             return max(0, sums[stop] - sums[start] + ends[owner] - owners[owner].budget_bytes)
 
         return overflow
+
+    def _tokenizer_bytes(self, peer: Peer) -> int:
+        return self.layout.tokenizer_bytes if peer.device_id == self.head else 0
 
     def _weight_bytes(self, part: range, *, output: bool) -> int:
         whole = self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output)

@@ -83,5 +83,5 @@ def check_tokens(request: Request, vocabulary: int) -> None:
     if not request.tokens or not all(0 <= token < vocabulary for token in request.prefix):
         raise StageFailed(
             "The tokenizer produced token ids that the model does not have.",
-            "The tokenizer and the weights of this model do not belong together: fetch the model again.",
+            "Its tokenizer and its weights don't belong together: choose another version of the model.",
         )

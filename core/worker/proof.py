@@ -49,7 +49,8 @@ MOST: Final = 1 / 4
 # called when a part of the prompt is read, with its tokens and seconds; with none for every other sign of progress
 GoesOn = Callable[[int, float], None]
 
-_FIX: Final = "Fetch the model again on every Mac, run the same version of macluster there, and load it again."
+_FIX: Final = "Run the same version of macluster on every Mac, download the model again there, and load it again."
+_OTHER_WEIGHTS: Final = "Its weights overflow or are damaged: choose another version of the model."
 
 
 def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, idle: Callable[[], None], on: GoesOn) -> Proved:
@@ -119,9 +120,9 @@ def _through_the_ring(model: RingModel, prompt: list[int], chunk: int, on: GoesO
 def check_sane(logits: mx.array) -> None:
     """Raises StageFailed unless logits [1, vocabulary] choose a token. Some families exclude ids by minus infinity."""
     if mx.isnan(logits).any().item() or not mx.isfinite(logits.max()).item():
-        raise StageFailed("The ring's logits are not numbers.", _FIX)
+        raise StageFailed("The ring's logits are not numbers.", _OTHER_WEIGHTS)
     if (logits == logits[:, :1]).all().item():
-        raise StageFailed("The ring's logits are all the same: its weights are unusable.", _FIX)
+        raise StageFailed("The ring's logits are all the same.", _OTHER_WEIGHTS)
 
 
 def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:

@@ -23,6 +23,7 @@ TEN_YEARS_S: Final = 315_360_000.0
 SKEW: Final = Path(__file__).parent / "skew"
 CLOCKS_S: Final = (0.0, TEN_YEARS_S, -TEN_YEARS_S)
 HALF_GB: Final = 0.009  # the demo model with its context needs 0.013
+TOKENIZER_GB: Final = 0.152  # on the head
 AGAIN_S: Final = 120.0
 SPARES_S: Final = 10.0
 TRIES: Final = 3
@@ -127,7 +128,7 @@ async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed,
         meddler = stack.enter_context(network.meddler()) if where == "lan" else None
         setup = setup._replace(places=network.places)
         if where == "pair":
-            setup = setup._replace(budgets_gb=(HALF_GB, HALF_GB))
+            setup = setup._replace(budgets_gb=(TOKENIZER_GB + HALF_GB, HALF_GB))
         if where == "skewed":
             places = tuple(p._replace(env=_off(by_s)) for p, by_s in zip(network.places, CLOCKS_S, strict=True))
             setup = setup._replace(places=places, multicast=True)

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -25,19 +26,26 @@ from core.models.files.hub_download import explained
 from core.models.files.hub_download_messages import BeginOrder, Fetched
 from core.models.files.hub_download_parts import begin
 from core.models.files.hub_origin import read_origin
-from core.models.files.layout import layout_of
+from core.models.files.layout import Layout, layout_of
 from core.models.files.model_folder import read_folder
 from core.models.files.model_info import context_of, quantization_of
 from core.models.files.safetensors import Tensor
-from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, Source, known_models, runs_of
+from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, LayerRun, Source, known_models
 from tests.known_models.published_configs import PUBLISHED, Published
 
 _GROUP: Final = 64
 
 
-def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> KnownModel:
+def row_of(
+    repo: str,
+    revision: str,
+    licence: str,
+    config: dict[str, Any],
+    tensors: Mapping[str, Tensor],
+    tokenizer_file_bytes: int = 0,
+) -> KnownModel:
     """Row of the list for this config and these headers. Raises BadModel."""
-    layout = layout_of(config, tensors, repo)
+    layout = layout_of(config, tensors, repo, tokenizer_file_bytes)
     return KnownModel(
         repo=repo,
         revision=revision,
@@ -48,12 +56,22 @@ def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tenso
         quantization=quantization_of(config, tensors),
         context_max=context_of(config),
         text_only="vision_config" in config,
-        runs=runs_of(layout),
+        runs=_runs_of(layout),
         embed_bytes=layout.embed_bytes,
         output_bytes=layout.output_bytes,
         tied=layout.tied,
         step=layout.step,
         sharding=layout.sharding,
+        tokenizer_bytes=layout.tokenizer_bytes,
+    )
+
+
+def _runs_of(layout: Layout) -> tuple[LayerRun, ...]:
+    """Group equal consecutive layers into runs."""
+    each = zip(layout.layer_bytes, layout.token_bytes, layout.caches, strict=True)
+    return tuple(
+        LayerRun(layers=len(list(alike)), layer_bytes=weights, token_bytes=token, cache=cache)
+        for (weights, token, cache), alike in groupby(each)
     )
 
 
@@ -73,7 +91,8 @@ def from_hub(repo: str, below: Path) -> KnownModel:
     card = HfApi(endpoint=constants.ENDPOINT).model_info(repo, revision=commit).card_data
     licence = str(card.get("license") or "") if card else ""
     folder = read_folder(place)
-    return row_of(repo, commit, licence, folder.config, folder.tensors)
+    tokenizer = folder.settings.contents.get("tokenizer.json", b"")
+    return row_of(repo, commit, licence, folder.config, folder.tensors, len(tokenizer))
 
 
 def from_published(published: Published) -> KnownModel:

@@ -23,9 +23,9 @@ TOKENS = 32
     ("family", "options", "macs"),
     [
         ("llama", {"bits": 4}, 1),
-        ("gemma4_text", {}, 2),
+        pytest.param("gemma4_text", {}, 2, marks=pytest.mark.nightly),
         ("gpt_oss", {}, 3),
-        ("deepseek_v3", {}, 4),
+        pytest.param("deepseek_v3", {}, 4, marks=pytest.mark.nightly),
     ],
 )
 async def test_a_split_model_gives_the_tokens_of_mlx_lm(

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOKENS = 12
 SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+WIDE_FIRST = [SIZES[0], pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -131,7 +132,7 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         assert [i.messages for i in await someone.kept(1)] == [6]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", WIDE_FIRST)
 async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_path: Path) -> None:
     async with person(demo, size) as someone:
         app = someone.app
@@ -184,7 +185,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
         assert app.state.turns == ()
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", WIDE_FIRST)
 async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(demo: Demo, size: tuple[int, int]) -> None:
     async with person(demo, size) as someone:
         app = someone.app
@@ -215,7 +216,7 @@ async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(dem
             assert b"cuckoo" not in data, path
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", WIDE_FIRST)
 async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: tuple[int, int]) -> None:
     async with person(demo, size) as someone:
         app = someone.app

@@ -51,8 +51,15 @@ def check_once(ring: WorkerRing) -> None:
         assert len(set(steps)) == len(steps)
 
 
-@pytest.mark.parametrize("stage", [pytest.param(1, id="to-the-second"), pytest.param(0, id="to-the-head")])
-@pytest.mark.parametrize("fault", [pytest.param("drop", id="drop"), pytest.param("repeat", id="repeat")])
+@pytest.mark.parametrize(
+    ("fault", "stage"),
+    [
+        pytest.param("drop", 1, id="drop-to-the-second"),
+        pytest.param("repeat", 0, id="repeat-to-the-head"),
+        pytest.param("drop", 0, id="drop-to-the-head", marks=pytest.mark.nightly),
+        pytest.param("repeat", 1, id="repeat-to-the-second", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.promise("P10")
 def test_frames_that_are_dropped_or_repeated_leave_the_tokens_unchanged(
     model: Path, alone: Alone, fault: Fault, stage: int

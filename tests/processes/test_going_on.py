@@ -100,10 +100,10 @@ def test_other_workers_go_on_with_an_answer(ring: WorkerRing, alone: Callable[[s
 @pytest.mark.parametrize(
     ("family", "topology"),
     [
-        pytest.param("gemma3_text", "private", id="windows-private"),
-        pytest.param("gemma3_text", "forward", id="windows-forward", marks=pytest.mark.slow),
-        pytest.param("qwen3_next", "private", id="states-private", marks=pytest.mark.slow),
-        pytest.param("qwen3_next", "forward", id="states-forward"),
+        pytest.param("gemma3_text", "private", id="windows-private", marks=pytest.mark.nightly),
+        pytest.param("gemma3_text", "forward", id="windows-forward"),
+        pytest.param("qwen3_next", "private", id="states-private"),
+        pytest.param("qwen3_next", "forward", id="states-forward", marks=pytest.mark.nightly),
     ],
 )
 def test_caches_that_are_never_trimmed_are_read_up_to_where_they_were(

@@ -150,7 +150,7 @@ async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequenc
 
 
 async def toy(watch: Watch) -> ModelChoice:
-    (choice,) = [each for each in await watch.client.models() if each.name == "toy"]
+    (choice,) = [each for each in await watch.client.models() if each.name == REPO]
     return choice
 
 

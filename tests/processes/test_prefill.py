@@ -36,11 +36,11 @@ def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
     ("family", "cuts", "topology"),
     [
         pytest.param("llama", (), "private", id="alone"),
-        pytest.param("gemma3_text", (2, 3), "private", id="windows"),
+        pytest.param("gemma3_text", (2, 3), "private", id="windows", marks=pytest.mark.nightly),
         pytest.param("qwen3_next", (4,), "private", id="states"),
-        pytest.param("deepseek_v41", (4,), "private", id="own caches", marks=pytest.mark.slow),
+        pytest.param("deepseek_v41", (4,), "private", id="own caches"),
         pytest.param("llama", (2,), "forward", id="forward"),
-        pytest.param("llama", (2,), "reverse", id="reverse"),
+        pytest.param("llama", (2,), "reverse", id="reverse", marks=pytest.mark.nightly),
     ],
 )
 def test_the_tokens_are_those_of_one_process(

@@ -240,7 +240,7 @@ async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Mac
         change_byte(shard, at + 3, lambda _: 0x7F)
     with pytest.raises(MaclusterError, match="not numbers") as refused:
         await macs.load("void")
-    assert "Fetch the model again" in refused.value.fix
+    assert "choose another version" in refused.value.fix
     await recovers(macs)
 
 
@@ -256,7 +256,7 @@ async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Mac
     assert (await macs.load("rotten")).proof.startswith("Proved"), "its checksum is remembered, and it computes"
     with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
         await macs.load("rotten", verify=True)
-    assert "Fetch the model again" in refused.value.fix
+    assert "download the model again" in refused.value.fix
     await recovers(macs)
 
 

@@ -31,13 +31,13 @@ from tests.support.requests import CHUNK, some_requests
 from tests.support.search import SEARCH
 
 SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
-FAMILIES: Final[list[tuple[str, int, dict[str, Any]]]] = [
+FAMILIES: Final = [
     ("llama", 2, {"bits": 4}),
-    ("qwen3", 2, {}),
-    ("qwen3_moe", 2, {}),
+    *(
+        pytest.param(name, 2, {}, marks=pytest.mark.nightly)
+        for name in ("qwen3", "qwen3_moe", "mistral3", "deepseek_v3")
+    ),
     ("gpt_oss", 2, {}),
-    ("mistral3", 2, {}),
-    ("deepseek_v3", 2, {}),
     ("llama", 4, {}),
     ("qwen3_5", 2, {"vocab_size": 512}),  # its output head is divided, too
 ]

@@ -22,7 +22,9 @@ COMMON: Final = [100 + 7 * at % 60 for at in range(60)]
     ("family", "kept"),
     [
         pytest.param("llama", len(PROMPT) + BEFORE, id="keys: up to the edit"),
-        pytest.param("gemma3_text", len(PROMPT) - 1, id="full windows: up to the end of the prompt"),
+        pytest.param(
+            "gemma3_text", len(PROMPT) - 1, id="windows: up to the end of the prompt", marks=pytest.mark.nightly
+        ),
         pytest.param("qwen3_next", len(PROMPT) - 1, id="states: up to the end of the prompt"),
     ],
 )

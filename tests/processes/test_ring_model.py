@@ -28,9 +28,9 @@ from tests.support.rings import check_as_mlx_lm
 pytestmark = pytest.mark.slow
 
 RINGS = [
-    pytest.param("llama", (4,), "private", id="llama-two"),
+    pytest.param("llama", (4,), "private", id="llama-two", marks=pytest.mark.nightly),
     pytest.param("llama", (3, 6), "forward", id="llama-three-forward"),
-    pytest.param("llama", (3, 6), "reverse", id="llama-three-reverse"),
+    pytest.param("llama", (3, 6), "reverse", id="llama-three-reverse", marks=pytest.mark.nightly),
     pytest.param("gemma3_text", (2, 5), "private", id="windows-three"),
 ]
 

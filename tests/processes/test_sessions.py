@@ -41,8 +41,8 @@ SAID: Final = (Message(role="user", content="hello"), Message(role="assistant", 
 
 
 KINDS: Final = [
-    pytest.param(Kind("llama"), id="plain"),
-    pytest.param(Kind("gemma3_text"), id="sliding"),
+    pytest.param(Kind("llama"), id="plain", marks=pytest.mark.nightly),
+    pytest.param(Kind("gemma3_text"), id="sliding", marks=pytest.mark.nightly),
     pytest.param(Kind("qwen3_next"), id="hybrid"),
     pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits"),
 ]

@@ -37,8 +37,13 @@ MODELS: dict[str, tuple[str, int, Callable[[Path], None] | None]] = {
     "mixed bits": ("llama", 8192, mixed_bits),
 }
 
+ALIKE = ("tied embeddings", "gpt_oss", "gemma3")  # read as one of the others is
 
-@pytest.fixture(scope="module", params=MODELS)
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.nightly] * (name in ALIKE)) for name in MODELS],
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("wide") / "model"
     family, intermediate, rewrite = MODELS[request.param]

@@ -29,9 +29,10 @@ from tests.support.requests import SAMPLINGS, some_requests
 CHUNK: Final = 8
 CUTS: Final = {1: (), 2: (5,), 3: (3, 6), 4: (2, 4, 5)}
 RINGS: Final = [
-    pytest.param(topology, macs, family, id=f"{family}-{topology}-{macs}")
-    for topology in ("private", "forward", "reverse")
-    for family, macs in (("llama", 4), ("gemma3_text", 3))
+    *(pytest.param(topology, 4, "llama", id=f"llama-{topology}") for topology in ("private", "forward", "reverse")),
+    pytest.param("private", 3, "gemma3_text", id="windows-private", marks=pytest.mark.nightly),
+    pytest.param("forward", 3, "gemma3_text", id="windows-forward"),
+    pytest.param("reverse", 3, "gemma3_text", id="windows-reverse", marks=pytest.mark.nightly),
 ]
 
 

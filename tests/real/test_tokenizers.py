@@ -113,6 +113,10 @@ async def test_a_chat_goes_on(case: Case) -> None:
     second = await case.cluster.post("/v1/chat/completions", messages=history, **asked)
     assert second["usage"]["prompt_tokens"] > first["usage"]["prompt_tokens"]
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    said = (await case.cluster.post("/v1/messages", messages=history, **asked))["usage"]
+    assert said["input_tokens"] + said["cache_read_input_tokens"] == second["usage"]["prompt_tokens"]
+    said = (await case.cluster.post("/v1/responses", input=history, max_output_tokens=12, temperature=0))["usage"]
+    assert said["input_tokens"] == second["usage"]["prompt_tokens"]
 
 
 async def test_tools_reach_the_prompt(case: Case) -> None:

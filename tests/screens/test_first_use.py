@@ -18,7 +18,7 @@ from tests.support.terminals import Terminal, assert_gone, paused_at
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
 
-SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
 LOFT, PORCH = "loft", "porch"
 # the first run is tested without other Macs, whatever else runs on this machine
 ALONE = "--no-multicast"

@@ -26,7 +26,7 @@ from tui.screens.peer import PeerScreen
 from tui.screens.trust import TrustScreen
 from tui.widgets.peer_pane import PeerPane
 
-SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
 LEAST = (60, 16)
 
 

@@ -89,7 +89,7 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
     plan = demo.head.now.plan
     assert plan
     assert (plan.model, plan.context, plan.topology, plan.kv_bits) == ("solo", 16_384, "forward", None)
-    await opened(viewer, 120)
+    await to(viewer, await opened(viewer, 120), "solo")
     await viewer.sees("● solo", "loaded on 2 Macs", "context 16k of 64k")
     await viewer.opens("escape", screen=Dashboard)
 

@@ -14,6 +14,13 @@ from core.models.text.harmony import EDGES, as_tags
 TEMPLATES: Final = {
     "deepseek": "<｜tool▁call▁begin｜>function<｜tool▁sep｜> ```json",
     "dsml": "<｜DSML｜invoke",
+    "dsml_4": "<｜DSML｜ dsml_token + 'tool_calls",
+    "apertus": "<|tools_prefix|>",
+    "cohere": "<|START_ACTION|>",
+    "minimax_m3": "]<]minimax[>[",
+    "gigachat": "<|role_sep|>",
+    "gigachat_31": "<|role_sep|> <|function_call|>",
+    "seed": "<seed:tool_call>",
     "deepseek_31": "<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>",
     "llama": """ipython '"parameters": '""",
     "mistral_list": "[TOOL_CALLS][",
@@ -42,10 +49,10 @@ class Family:
             self.tool_call_start: str = module.tool_call_start
             self.tool_call_end: str = module.tool_call_end
             self.chat_template = f"{module.tool_call_start}[ARGS]"
+        self.form = form_of(self)
 
     def reader(self, tools: tuple[Tool, ...]) -> AnswerReader:
-        form = form_of(self)
-        return AnswerReader(edges_of(self, form, bool(tools)), form, "normal", tools)
+        return AnswerReader(edges_of(self, self.form, bool(tools)), self.form, "normal", tools)
 
 
 class Harmony:

@@ -31,7 +31,7 @@ class Hub:
     * `gated`: a token is needed. `tokens`: the tokens received, from the hub's own address and from the store's.
     * `fault`: the fault of a request, by file and number of the request: "" none, "429" and "503" with Retry-After,
       "cut" in the middle, "range" other bytes than asked for, "long", "whole" ignores the range, "flip" of a bit,
-      "pointer" in place of the content, "403" as an expired address gives.
+      "pointer" in place of the content, "403" as an expired address gives, "gated" to a reader without a token.
     * `flipped`: a byte by file that is always sent changed.
     """
 
@@ -114,6 +114,8 @@ class Hub:
         if request.method == "GET":
             fault = self.fault(name, self._asked[name])
             self._asked[name] += 1
+        if fault == "gated":
+            return web.Response(status=401, headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
         if fault in ("429", "503", "403"):
             return web.Response(status=int(fault), headers={} if fault == "403" else {"Retry-After": "1"})
         if fault == "pointer":

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from core.errors import NodeError
+from core.models.files.child_start import command_of
 
 
 def made_model(directory: Path, options: Mapping[str, object]) -> Path:
     """Make a model in `directory` with options of `core.models.made.maker`. Raises NodeError."""
     words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
-    command = [sys.executable, "-m", "core.models.made.maker", str(directory), *words]
-    if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
+    if subprocess.run(command_of("core.models.made.maker", str(directory), *words)).returncode:
         raise NodeError("Making the model failed.", "The messages above say why.")
     return directory
 

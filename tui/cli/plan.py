@@ -92,6 +92,7 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
             size_text(s.weight_bytes),
             size_text(s.kv_bytes),
             size_text(s.step_bytes),
+            size_text(s.tokenizer_bytes) if s is plan.head else "–",
             size_text(s.budget_bytes),
             size_text(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{size_text(missing_bytes(s))} short",
             *([f"{hop_bytes[plan.stages.index(s)]} B"] if hop_bytes else []),
@@ -99,7 +100,7 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
         for s in plan.owners
     ]
     part = ("part", "of all") if is_of_ranks(plan) else ("layers", "count")
-    known = ("Mac", *part, "weights", "cache", "step", "budget", "free")
+    known = ("Mac", *part, "weights", "cache", "step", "tokenizer", "budget", "free")
     head = (*known, *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
     can_lose = "" if shortage(plan) else survival(plan)
@@ -157,7 +158,7 @@ def plan_facts(plan: Plan) -> Facts:
             {
                 **fields_of(s, "peer", "device_id", "start", "stop"),
                 "bytes": s.weight_bytes,
-                **fields_of(s, "kv_bytes", "step_bytes", "budget_bytes"),
+                **fields_of(s, "kv_bytes", "step_bytes", "tokenizer_bytes", "budget_bytes"),
                 "free_bytes": -missing_bytes(s),
                 "sees": sees(plan, s.device_id),
             }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from core.errors import MaclusterError, ModelError, TransferError
-from core.models.files.byte_rate_limit import ByteRateLimit
+from core.events import Transfer
 from core.models.files.catalog import Catalog
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import size_text
 from core.node.disks.hub_transfers import download
-from core.node.disks.transfer_progress import Report
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.settings import hub_cache
 from tui.cli.output import print_progress
+from tui.state.disks import waiting_words
 
 REAL_MODEL: Final = "mlx-community/SmolLM2-135M-Instruct"
 REPORTS: Final = 10  # lines of progress during a download
@@ -26,22 +28,24 @@ async def real_model() -> Path:
     with suppress(ModelError):  # missing, or its download is not finished
         return Path(Catalog([cache]).find(REAL_MODEL).path)
     print_progress(f"Downloading {REAL_MODEL} from the hub, once …")
+    first = Transfer(model=REAL_MODEL, mac="", state="asking")
+    progress = TransferProgress(QueuedTransfer(first=first), _progress_printer())
     order = FetchOrder(repo=REAL_MODEL, revision="main", cache=str(cache))
     try:
-        await download(order, REAL_MODEL, ByteRateLimit(), _progress_printer())
+        await download(order, REAL_MODEL, progress, progress.count)
     except MaclusterError as error:
         raise TransferError(error.what, f"{error.fix} Without --real, the demo needs no network.") from error
     return Path(Catalog([cache]).find(REAL_MODEL).path)
 
 
-def _progress_printer() -> Report:
-    """A report of a download that prints a line at each tenth of the bytes."""
-    printed = 0
+def _progress_printer() -> Callable[[Transfer, str], None]:
+    """Prints a line at each tenth of the bytes, and until when the hub takes no request."""
+    printed: set[int | str] = {0}
 
-    def report(phase: str, done: int, total: int) -> None:
-        nonlocal printed
-        if (reached := REPORTS * done // max(total, 1)) > printed:
-            printed = reached
-            print_progress(f"{size_text(done)} of {size_text(total)}")
+    def show(now: Transfer, _: str) -> None:
+        waits = waiting_words(now)
+        if (what := waits or REPORTS * now.done // max(now.total, 1)) not in printed:
+            printed.add(what)
+            print_progress(waits or f"{size_text(now.done)} of {size_text(now.total)}")
 
-    return report
+    return show

@@ -9,7 +9,7 @@ from core.errors import UsageError
 from core.events import Peer, Snapshot, Transfer
 from core.requests.plans import ModelChoice, PlanPreview
 from core.text import clean_text
-from tui.state.format import is_ready, plural
+from tui.state.format import clock, is_ready, plural
 from tui.state.progress_rate import BAR, bar, byte_words
 
 
@@ -113,6 +113,8 @@ def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
 def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
     """A transfer and its progress: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s"."""
     what = _way_words(transfer, now)
+    if words := waiting_words(transfer):
+        return what, words
     match transfer.state:
         case "asking":
             return what, "listing files"
@@ -126,6 +128,11 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
                 words += f" (limit {megabytes(limit)} MB/s)"
             left = left_s(transfer) if transfer.state == "running" else None
             return what, bar(transfer.done, transfer.total, words, left, max(6, min(BAR, width - 52)))
+
+
+def waiting_words(transfer: Transfer) -> str:
+    until = transfer.waits_until
+    return f"the hub takes no request before {clock(until, seconds=True)}" if until else ""
 
 
 def _way_words(transfer: Transfer, now: Snapshot) -> str:

@@ -28,12 +28,12 @@ class Share(NamedTuple):
     kv_bytes: int
     budget_bytes: int
     token_s: float | None  # compute time per token, None if unknown
-    step_bytes: int = 0
+    fixed_bytes: int = 0  # for a step and the tokenizer
     disk: OnDisk | None = None  # None if the Mac has not reported it
 
     @property
     def free_bytes(self) -> int:
-        return self.budget_bytes - self.weight_bytes - self.kv_bytes - self.step_bytes
+        return self.budget_bytes - self.weight_bytes - self.kv_bytes - self.fixed_bytes
 
 
 class Effect(NamedTuple):
@@ -95,7 +95,7 @@ def _share(known: PlanPreview, plan: Plan, stage: Stage, layers: int) -> Share:
         kv_bytes=max(0, stage.kv_bytes + round(more * kv_bytes)),
         budget_bytes=stage.budget_bytes,
         token_s=None if token_s is None else token_s * layers / before,
-        step_bytes=stage.step_bytes,
+        fixed_bytes=stage.step_bytes + stage.tokenizer_bytes,
     )
 
 

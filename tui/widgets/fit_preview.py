@@ -137,6 +137,8 @@ def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | No
     bits = [f"{how.kv_bits}-bit"] if how and how.kv_bits else []
     step = max((s.step_bytes for s in split.stages), default=0) if split is not None else 0
     computing = [f"{gigabytes(step)} GB to compute"] if step else []
+    if split is not None and split.head.tokenizer_bytes:
+        computing.append(f"{gigabytes(split.head.tokenizer_bytes)} GB tokenizer")
     return [
         Content(f"{size} · {weights}" if (weights := weights_text(choice)) else size),
         Content(" · ".join([context, *([" ".join(["cache", *room, *bits])] if room or bits else []), *computing])),

@@ -20,7 +20,7 @@ import msgspec
 
 from core.errors import BadModel, TransferError
 from core.events import Value
-from core.models.files.checked_files import name_of
+from core.models.files.checked_files import UNREADABLE, name_of
 from core.models.files.parts import Part, ranges
 from core.numbers import Size
 from core.settings import MIB
@@ -33,6 +33,7 @@ MAP_NAME: Final = ".blocks"
 WHOLE_NAME: Final = ".fetched"
 MAX_HEAD_BYTES: Final = MIB
 MAX_RECORDS_BYTES: Final = 256 * MIB
+START_AGAIN: Final = "Delete that folder, then download the model again."
 
 _RECORD: Final = struct.Struct("<II32s8s")
 _CHECKED: Final = _RECORD.size - 8
@@ -119,13 +120,13 @@ def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error.strerror}.") from error
+        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error.strerror}.", UNREADABLE) from error
     try:
         with open(fd, "rb") as file:
             line, records = file.readline(MAX_HEAD_BYTES), file.read(MAX_RECORDS_BYTES)
         head = msgspec.json.decode(line, type=_Head)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadModel(f"{name} in {name_of(directory)} is damaged.") from error
+        raise BadModel(f"{name} in {name_of(directory)} is damaged.", START_AGAIN) from error
     return BlockMap(head.files, _hashes(line, head.files, records))
 
 

@@ -226,8 +226,11 @@ def _current_snapshot(repository: Path) -> list[Path]:
 
 
 def _is_begun(repository: Path) -> bool:
-    """Whether a download into this hub cache repository is unfinished."""
-    return repository.name.startswith("models--") and any((repository / "blobs").glob("*.incomplete"))
+    """Whether a download into this hub cache repository is unfinished. One that was refused left no bytes."""
+    begun = (repository / "blobs").glob("*.incomplete") if repository.name.startswith("models--") else ()
+    with contextlib.suppress(OSError):  # finished meanwhile
+        return any(file.stat().st_size for file in begun)
+    return True
 
 
 def _holds_model(directory: Path) -> bool:

@@ -14,13 +14,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from core.errors import BadModel
+from core.models.files.hub_origin import read_origin
 from core.settings import MIB
 from core.text import clean_text
 
 MAX_JSON_BYTES: Final = 64 * MIB
 # each value becomes a Python object of about 100 bytes; tokenizers with 260,000 words and merges have 2 million
 MAX_JSON_VALUES: Final = 4_000_000
+_REGULAR: Final = "Put the file itself there."
 _FETCHED: Final = (".blocks", ".fetched")  # maps of what macluster downloaded or copied
+OTHER_VERSION: Final = "Choose a version of it in safetensors for MLX, for example from mlx-community."
+UNREADABLE: Final = "Check that this account may read the file, and that its disk is connected."
 POINTER: Final = b"version https://git-lfs"
 # raised by Python for malformed values
 _NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -32,8 +36,7 @@ def judged(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "Check that this account may read its files, and that their disk is connected."
-        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.", fix) from error
+        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.", UNREADABLE) from error
     except _NONSENSE as error:
         what = f"{name_of(directory)} cannot be used: its files are inconsistent ({type(error).__name__})."
         raise BadModel(what) from error
@@ -46,27 +49,31 @@ def inside(directory: Path, name: str) -> Path:
     In one that a program downloaded or copied, only into the sibling folder `blobs` of a hub cache.
     """
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
-        raise BadModel(f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory.")
+        what = f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory."
+        raise BadModel(what, OTHER_VERSION)
     try:
         real, home = (directory / name).resolve(), directory.resolve()
         plain = real.is_file() or not real.exists()
         is_fetched = home.parent.name == "snapshots" or any((home / made).exists() for made in _FETCHED)
         blobs = (home.parent.parent / "blobs").resolve() if home.parent.name == "snapshots" else home
     except (OSError, RuntimeError, ValueError) as error:
-        raise BadModel(f"{name!r:.200} in {name_of(directory)} cannot be followed: {error!s:.200}.") from error
+        what = f"{name!r:.200} in {name_of(directory)} cannot be followed: {error!s:.200}."
+        raise BadModel(what, _REGULAR) from error
     is_cached = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
     is_chosen = not is_fetched and (is_cached or real.name == PurePosixPath(name).name)
     if not (is_chosen or real.is_relative_to(home) or real.is_relative_to(blobs)):
         fix = "Put the file itself there, or let the link lead to a file of the same name."
         raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.", fix)
     if not plain:
-        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.", "Put a regular file there.")
+        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.", _REGULAR)
     return real
 
 
 def name_of(directory: Path) -> str:
-    """Name of a model: the full repository id in a hub cache, else the folder's name."""
+    """Name of a model: the full repository id where it is known, else the folder's name."""
     directory = Path(os.path.realpath(directory))
+    if origin := read_origin(directory):
+        return origin.repo
     repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
     if repository.startswith("models--"):
         return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"
@@ -83,7 +90,7 @@ def check_files(directory: Path) -> None:
             if file.is_symlink():
                 inside(directory, str(file.relative_to(directory)))
             elif not (file.is_file() or file.is_dir()):
-                raise BadModel(f"{file.name} in {name_of(directory)} is not a regular file.")
+                raise BadModel(f"{file.name} in {name_of(directory)} is not a regular file.", _REGULAR)
 
 
 def read_bytes(directory: Path, name: str) -> bytes | None:
@@ -92,11 +99,12 @@ def read_bytes(directory: Path, name: str) -> bytes | None:
     if not file.is_file():
         return None
     if file.stat().st_size > MAX_JSON_BYTES:
-        raise BadModel(f"{name} in {name_of(directory)} is larger than {MAX_JSON_BYTES // MIB} MiB.")
+        what = f"{name} in {name_of(directory)} is larger than {MAX_JSON_BYTES // MIB} MiB."
+        raise BadModel(what, OTHER_VERSION)
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.") from error
+        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.", UNREADABLE) from error
     fail_if_pointer(data, name)
     if name.endswith(".json"):
         check_values(data, f"{name} in {name_of(directory)}")
@@ -113,7 +121,7 @@ def fail_if_pointer(begin: bytes, name: str) -> None:
 def check_values(text: bytes, what: str) -> None:
     """Raise BadModel for JSON with too many values, which would fill the memory when parsed."""
     if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
-        raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.")
+        raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.", OTHER_VERSION)
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:

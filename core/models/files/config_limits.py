@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any, Final
 
 from core.errors import BadModel
+from core.models.files.checked_files import OTHER_VERSION
 
 MAX_COUNT: Final = 10_000
 MAX_SIZE: Final = 1 << 27
@@ -27,11 +28,15 @@ def check_settings(config: dict[str, Any], name: str) -> None:
             continue
         for key, setting in value.items():
             if isinstance(setting, dict | str) and _NUMBER.search(key):
-                raise BadModel(f"config.json in {name} has {key!r} = {str(setting)!r:.60}, which makes no sense.")
+                raise BadModel(_nonsense(name, key, f"{str(setting)!r:.60}"), OTHER_VERSION)
             if isinstance(setting, dict | list):
                 open_values.append(setting)
             elif isinstance(setting, int | float) and not _makes_sense(key, setting):
-                raise BadModel(f"config.json in {name} has {key!r} = {setting:.6g}, which makes no sense.")
+                raise BadModel(_nonsense(name, key, f"{setting:.6g}"), OTHER_VERSION)
+
+
+def _nonsense(name: str, key: str, value: str) -> str:
+    return f"config.json in {name} has {key!r} = {value}, which makes no sense."
 
 
 def _makes_sense(key: str, setting: float) -> bool:

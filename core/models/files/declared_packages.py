@@ -42,7 +42,12 @@ class _Declared:
         return getattr(self._finder, name)
 
 
-if __name__ == "__main__":
+def hide_others() -> None:
+    """Make this process find only declared packages from now on."""
     sys.meta_path[:] = map(_Declared, sys.meta_path)
+
+
+if __name__ == "__main__":
+    hide_others()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -7,7 +7,7 @@ from core.events import Value
 from core.models.files.block_map import FileFacts
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
-from core.numbers import Size
+from core.numbers import Moment, Size
 
 
 class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
@@ -50,5 +50,6 @@ class Fetched(Value, frozen=True, kw_only=True):
     done: int = 0  # bytes
     total: int = 0  # bytes
     checking: bool = False  # hashes are being compared
+    waits_until: Moment = 0.0  # the hub takes no request before; then the rest says nothing
     problem: Problem | None = None  # why the download ended
     place: str = ""  # folder made for a BeginOrder

@@ -21,7 +21,7 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_by_file, hash_at
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.checked_files import POINTER
+from core.models.files.checked_files import OTHER_VERSION, POINTER
 from core.models.files.compared_hashes import Compared, read_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import HubFile, model_of
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 def begin(order: BeginOrder, report: Report) -> None:
     """Download the settings and the header of each weight file. Raises TransferError, and huggingface_hub's errors."""
     check_endpoint()
-    patience = Patience()
+    patience = Patience(report)
     model = model_of(order.repo, order.revision, patience)
     origin = model.origin
     files = [f for f in model.files if f.name in SMALL_FILES or f.name.endswith(".safetensors")]
@@ -105,7 +105,8 @@ def _beginning(reader: HubReader, file: HubFile) -> bytes:
         file.check(BytesIO(content))
     length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER_BYTES, file.size - 8):
-        raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
+        what = f"{file.name} is not a safetensors file: its header claims {length} bytes."
+        raise BadModel(what, OTHER_VERSION)
     end = min(-(-(8 + length) // BLOCK_BYTES) * BLOCK_BYTES, file.size)
     return content + b"".join(reader.read(file, len(content), end))
 
@@ -147,7 +148,7 @@ class _Bringing:
         pace: ByteRateLimit,
     ) -> None:
         self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
-        self._patience, self._commits = Patience(), Throttle(COMMIT_S)
+        self._patience, self._commits = Patience(report), Throttle(COMMIT_S)
         self._reader = HubReader(origin, self._patience, pace)
         self._runs = list(runs_of(writer.map, parts))
         self.total = writer.map.nbytes_of(blocks_by_file(parts))
@@ -155,6 +156,7 @@ class _Bringing:
 
     def run(self) -> None:
         """Fetch all ranges. Raises the first error after the other fetches have ended."""
+        self._commit_and_report()  # what was there before, also of a download that takes less than a second
         in_threads([partial(self._bring, run) for run in self._runs], self._patience.stop, self._commit_and_report)
         self._commit_and_report()
 

@@ -43,7 +43,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
 
     Raises TransferError, UnsupportedModel, BadModel, and huggingface_hub's errors.
     """
-    patience = Patience()
+    patience = Patience(report)
     model = model_of(order.repo, order.revision, patience)
     origin, found = model.origin, model.files
     blobs = Path(order.cache) / repo_folder_name(repo_id=order.repo, repo_type="model") / "blobs"
@@ -57,6 +57,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
     _check_room(Path(order.cache), total - _there(files))
     jobs = [partial(_bring, reader, wanted) for wanted in files]
+    report(Fetched(done=_there(files), total=total))
     in_threads(jobs, patience.stop, lambda: report(Fetched(done=_there(files), total=total)))
     report(Fetched(done=total, total=total))
     names = [glob.escape(file.name) for file in found]

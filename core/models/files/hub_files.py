@@ -13,11 +13,11 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.hf_api import RepoFile
 
 from core.errors import BadModel, TransferError
-from core.models.files.checked_files import MAX_JSON_BYTES, POINTER
+from core.models.files.checked_files import MAX_JSON_BYTES, OTHER_VERSION, POINTER
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.hub_reader import Patience, RemoteFile
 from core.models.files.model_settings import SMALL_FILES, settings_of
-from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, is_stale, no_weights, parse_index, weight_names
+from core.models.files.safetensors import INDEX_NAME, is_stale, no_weights, parse_index, weight_names
 from core.models.files.suitability import check_suitable
 from core.settings import MIB
 
@@ -65,13 +65,13 @@ class HubModel(NamedTuple):
 
     def check(self, contents: Mapping[str, bytes]) -> None:
         """Raise UnsupportedModel or BadModel if the model can't run here. `contents`: its SMALL_FILES."""
-        settings = settings_of(self.origin.repo, contents, self.names)
-        index = parse_index(contents.get(INDEX_NAME), settings.name)
         try:
+            settings = settings_of(self.origin.repo, contents, self.names)
+            index = parse_index(contents.get(INDEX_NAME), settings.name)
             weight_names(self.names, None if index and is_stale(index, self.names) else index, settings.name)
-        except BadModel as error:
+            check_suitable(settings)
+        except BadModel as error:  # its files are no better on the hub
             raise BadModel(error.what, OTHER_VERSION) from error
-        check_suitable(settings)
 
 
 def model_of(repo: str, revision: str, patience: Patience) -> HubModel:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from time import monotonic
+from time import monotonic, time
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -25,6 +25,7 @@ from huggingface_hub.utils._http import get_session, hf_raise_for_status
 from core.address import is_loopback
 from core.errors import TransferError
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import Fetched
 from core.models.files.hub_origin import HubOrigin
 from core.settings import MIB
 
@@ -57,10 +58,12 @@ class BadReply(TransferError):
 
 
 class Patience:
-    """Retries a request up to TRIES times in a row, after the hub's or a growing delay. `stop` ends all waiting."""
+    """Retries a request up to TRIES times in a row, after the hub's delay, which it reports, or a growing one. `stop`
+    ends all waiting.
+    """
 
-    def __init__(self) -> None:
-        self.stop = threading.Event()
+    def __init__(self, report: Callable[[Fetched], None]) -> None:
+        self.stop, self._report = threading.Event(), report
 
     def with_retries(self, ask: Callable[[], _T]) -> _T:
         """Result of `ask`. Raises its last error."""
@@ -76,7 +79,10 @@ class Patience:
         after_s = _wait_of(error)
         if isinstance(error, _FOR_GOOD) or failed >= TRIES or after_s is None or self.stop.is_set():
             raise error
-        self.stop.wait(min(max(after_s, FIRST_WAIT_S * 2 ** (failed - 1)), LONGEST_WAIT_S))
+        wait_s = min(max(after_s, FIRST_WAIT_S * 2 ** (failed - 1)), LONGEST_WAIT_S)
+        if after_s:
+            self._report(Fetched(waits_until=time() + wait_s))
+        self.stop.wait(wait_s)
 
 
 def in_threads(jobs: Iterable[Callable[[], object]], stop: threading.Event, meanwhile: Callable[[], None]) -> None:

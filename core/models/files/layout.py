@@ -9,8 +9,9 @@ from typing import Any, Final, TypeGuard
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.safetensors import Tensor
-from core.models.files.shape_settings import text_config
+from core.models.files.shape_settings import first, text_config
 from core.models.files.sharding import Sharding, is_whole, sharding_of
 from core.models.files.step_size import StepSize, step_size
 
@@ -26,6 +27,11 @@ _EXPERT_COUNTS: Final = (
     ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
     ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
 )
+# measured with real tokenizers: a process without one, and its growth with each byte of tokenizer.json
+_TOKENIZER_PROCESSES: Final = 2
+_PROCESS_BYTES: Final = 75_000_000
+_PER_FILE_BYTE: Final = 10.5
+_WORD_BYTES: Final = 115  # of tokenizer.json per word, where its size is not known
 _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
 
@@ -41,6 +47,7 @@ class Layout(Value, frozen=True, kw_only=True):
     caches: tuple[CacheSize, ...]  # per layer, estimated until the model is examined
     step: StepSize = StepSize()  # memory for computing a step
     sharding: Sharding = Sharding()  # division among ranks
+    tokenizer_bytes: int = 0  # memory of the tokenizer's processes on the head
 
     @property
     def total_bytes(self) -> int:
@@ -58,8 +65,12 @@ class Layout(Value, frozen=True, kw_only=True):
         return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
 
 
-def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:
-    """Layout of the model `name`. Raises BadModel if its tensors aren't a stack of layers."""
+def layout_of(
+    config: dict[str, Any], tensors: Mapping[str, Tensor], name: str, tokenizer_file_bytes: int = 0
+) -> Layout:
+    """Layout of the model `name`; `tokenizer_file_bytes`: size of its tokenizer.json, 0 if it is not known. Raises
+    BadModel if its tensors aren't a stack of layers.
+    """
     text = text_config(config)
     unpacked = _is_unpacked(config)
     loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}
@@ -72,11 +83,12 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
         cache, step = rough_size(text), step_size(text)
-        undivided = {n: size for n, size in loaded.items() if is_whole(n)}
-        whole = sum(size for layer, size in _main_stack(undivided).items() if layer < layers)
+        file_bytes = tokenizer_file_bytes or _WORD_BYTES * max(0, first(text, "vocab_size"))
+        on_each = {name: size for name, size in loaded.items() if is_whole(name)}  # rank
+        whole = sum(size for layer, size in _main_stack(on_each).items() if layer < layers)
         sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
+        raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.", OTHER_VERSION) from error
     return Layout(
         layers=layers,
         layer_bytes=tuple(per_layer.get(i, 0) for i in range(layers)),
@@ -87,6 +99,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         caches=(cache,) * layers,
         step=step,
         sharding=sharding,
+        tokenizer_bytes=int(_TOKENIZER_PROCESSES * (_PROCESS_BYTES + _PER_FILE_BYTE * file_bytes)),
     )
 
 
@@ -115,7 +128,7 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
         if match := _LAYER.search(name):
             stack = stacks.setdefault(name[: match.start(2)], {})
             if len(match[2]) > _DIGITS:
-                raise BadModel(f"There is no layer of such a number: {name!r:.80}.")
+                raise BadModel(f"There is no layer of such a number: {name!r:.80}.", OTHER_VERSION)
             stack[int(match[2])] = stack.get(int(match[2]), 0) + size
     prefix = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default="")
     main = stacks.get(prefix, {})
@@ -141,7 +154,7 @@ def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) 
     # layers after the configured ones are multi-token-prediction heads, which mlx-lm drops
     layers = counts[0] if counts else max(per_layer, default=-1) + 1
     if layers < 1 or layers > 10_000 or not per_layer:
-        raise BadModel(f"{name} holds no layers.")
+        raise BadModel(f"{name} holds no layers.", OTHER_VERSION)
     if max(per_layer) + 1 < layers:
         raise BadModel(f"{name} is incomplete: config.json says {layers} layers, its files end with {max(per_layer)}.")
     return layers

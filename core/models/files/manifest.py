@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from core.errors import BadModel, ModelError, ModelNotFound, TrustError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
-from core.models.files.checked_files import inside, judged, name_of
+from core.models.files.block_map import BLOCK_BYTES, START_AGAIN, BlockMap, FileFacts, read_map
+from core.models.files.checked_files import UNREADABLE, inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, read_index, weight_files
 from core.settings import MIB
 from core.trust.private_files import open_private, write_private
@@ -106,7 +106,8 @@ def _sha256(file: Path, there: BlockMap | None, seen: dict[str, _Seen], stop: Ca
             found = _note(before, sha256, blocks)
             changed = _note(os.fstat(fd), sha256, blocks) != found
     except OSError as error:
-        raise BadModel(f"{file.name} in {name_of(file.parent)} cannot be read: {error.strerror}.") from error
+        what = f"{file.name} in {name_of(file.parent)} cannot be read: {error.strerror}."
+        raise BadModel(what, UNREADABLE) from error
     if changed:
         raise BadModel(f"{file.name} in {name_of(file.parent)} changed while it was read.", "Load the model again.")
     seen[path] = found
@@ -128,15 +129,13 @@ def _checked(
     """Hash of a partial or complete downloaded file, after checking its `blocks` against the map."""
     if len(blocks) == len(facts.blocks):
         if _hashed(opened, stop) != facts.sha256:
-            raise BadModel(
-                f"{file.name} in {name_of(file.parent)} differs from the downloaded file.",
-                "Delete that folder, then download the model again.",
-            )
+            raise BadModel(f"{file.name} in {name_of(file.parent)} differs from the downloaded file.", START_AGAIN)
         return facts.sha256
     for block, sha256 in sorted(blocks.items()):
         data = os.pread(opened.fileno(), facts.length(block), block * BLOCK_BYTES)
         if hashlib.sha256(data).digest() != sha256:
-            raise BadModel(f"{file.name} in {name_of(file.parent)} has changed since its download: block {block}.")
+            what = f"{file.name} in {name_of(file.parent)} has changed since its download: block {block}."
+            raise BadModel(what, START_AGAIN)
         _check_stop(stop)
     return facts.sha256
 

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from core.errors import BadModel, ModelNotFound, UnsupportedModel
 from core.models.files.block_map import BlockMap, read_map
-from core.models.files.checked_files import check_files, judged, name_of, read_bytes
+from core.models.files.checked_files import OTHER_VERSION, check_files, judged, name_of, read_bytes
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_settings import ADAPTER_NAME, ModelSettings, settings_of
 from core.models.files.safetensors import (
     DECIDING_FILES,
     INDEX_NAME,
-    OTHER_VERSION,
     SafetensorsHeader,
     Tensor,
     check_tensors,
@@ -56,7 +55,8 @@ class ModelFolder(NamedTuple):
     def layout(self) -> Layout:
         """Byte sizes of the layers. Raises BadModel if the tensors aren't a stack of layers."""
         with judged(self.path):
-            return layout_of(self.config, self.tensors, self.name)
+            tokenizer = self.settings.contents.get("tokenizer.json", b"")
+            return layout_of(self.config, self.tensors, self.name, len(tokenizer))
 
 
 def read_settings(directory: Path) -> ModelSettings:

@@ -59,5 +59,5 @@ def _without_config(name: str, files: Collection[str], adapter: bytes | None) ->
         what = f"{name} is not a model, but a folder of models, such as {clean_text(inner[0])}."
         return UnsupportedModel(what, "Give the folder of one model, or start the node with --models and this folder.")
     if any(file.endswith(".safetensors") and not file.endswith("consolidated.safetensors") for file in files):
-        return BadModel(f"{name} has no config.json.")
+        return BadModel(f"{name} has no config.json.", "Copy it from where the model came from, or choose another one.")
     return no_weights(name, files) if files else BadModel(f"{name} is empty.")

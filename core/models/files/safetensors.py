@@ -18,7 +18,9 @@ from typing import Any, Final
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.checked_files import (
+    OTHER_VERSION,
     POINTER,
+    UNREADABLE,
     check_values,
     fail_if_pointer,
     inside,
@@ -47,7 +49,6 @@ _BITS: Final = {
     "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 _NUMBERED: Final = re.compile(r"(.*-)\d{5}-of-(\d{5})\.safetensors")
-OTHER_VERSION: Final = "Choose a version of it in safetensors for MLX, for example from mlx-community."
 # other forms of weights, by the end of a file's name
 _FORMS: Final = {
     ".gguf": "GGUF weights, which llama.cpp and Ollama run, and mlx-lm does not",
@@ -85,7 +86,8 @@ def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
         return None
     weight_map = parse_json(content, f"{INDEX_NAME} in {name}").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
-        raise BadModel(f"{INDEX_NAME} in {name} has no weight_map of names.")
+        what = f"{INDEX_NAME} in {name} has no weight_map of names."
+        raise BadModel(what, "Delete that file if all weights are in the folder: it is not needed then.")
     return weight_map
 
 
@@ -153,7 +155,7 @@ def header_bytes(file: Path) -> bytes:
                 raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
             header = f.read(length)
     except OSError as error:
-        raise BadModel(f"{file.name} cannot be read: {error}.") from error
+        raise BadModel(f"{file.name} cannot be read: {error}.", UNREADABLE) from error
     if len(header) < length:
         raise BadModel(f"{file.name} is cut short: it ends inside its header.")
     return header
@@ -226,4 +228,5 @@ def check_tensors(headers: Mapping[str, SafetensorsHeader], index: Mapping[str, 
                 )
     for tensor, file in (index or {}).items():
         if tensor not in home:
-            raise BadModel(f"{file} in {name} lacks the tensor {tensor!r} that {INDEX_NAME} lists there.")
+            what = f"{file} in {name} lacks the tensor {tensor!r} that {INDEX_NAME} lists there."
+            raise BadModel(what, "Delete the index if it is of another version, or download the model again.")

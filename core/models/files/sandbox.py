@@ -26,6 +26,8 @@ from core.pipe_messages import READ_BYTES
 from core.settings import MIB
 
 POLL_S: Final = 0.01
+# what helps where the Mac may have been busy, or a file of the model makes its process fail
+TRY_AGAIN: Final = "Try again. If that fails too, choose another version of the model."
 _PARENT_POLL_S: Final = 0.2
 # signals that end a child which exceeds its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.errors import BadModel, UnsupportedModel
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_settings import ADAPTER_NAME, ModelSettings
-from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, parse_index
+from core.models.files.safetensors import INDEX_NAME, parse_index
 from core.models.files.shape_settings import text_config
 from core.text import clean_text
 
@@ -45,6 +46,7 @@ _READABLE: Final = (
     *(("compressed-tensors", form) for form in ("nvfp4-pack-quantized", "mxfp4-pack-quantized", "pack-quantized")),
 )  # fmt: skip
 _IMPORTED: Final = re.compile(r"^from \.(\w*) import ([\w, ]+)", re.MULTILINE)
+_OTHER_MODEL: Final = "Choose another model, or wait for a version of macluster that knows it."
 NO_TEMPLATE: Final = "The model has no chat template: it continues a text, and takes one message at a time."
 
 STALE_INDEX: Final = f"{INDEX_NAME} lists files of another form of the model, and is ignored."
@@ -80,10 +82,12 @@ def check_architecture(config: dict[str, Any], name: str) -> None:
         )
     folder, model_type = _modules(), config["model_type"]
     if folder and not (folder / f"{ALIASES.get(model_type, model_type)}.py").is_file():
-        raise UnsupportedModel(
-            f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}.",
-            "Choose another model, or wait for a version of macluster that knows it.",
-        )
+        what = f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}."
+        raise UnsupportedModel(what, _OTHER_MODEL)
+    types, every = config.get("indexer_types"), config.get("index_topk_freq")
+    shares = "shared" in str(types) if types else every not in (None, 1)
+    if folder and shares and not _says(model_type, "index_topk_freq"):
+        raise UnsupportedModel(f"Layers of {name} share an indexer, which mlx-lm does not read.", _OTHER_MODEL)
 
 
 def _unreadable_form(settings: ModelSettings) -> str:

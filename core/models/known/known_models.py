@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -56,6 +55,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
     tied: bool
     step: StepSize
     sharding: Sharding
+    tokenizer_bytes: Size
 
     @property
     def layout(self) -> Layout:
@@ -71,6 +71,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
             caches=tuple(run.cache for run in each),
             step=self.step,
             sharding=self.sharding,
+            tokenizer_bytes=self.tokenizer_bytes,
         )
 
 
@@ -80,15 +81,6 @@ class KnownModels(Value, frozen=True, kw_only=True):
     made_on: str
     source: Source
     models: tuple[KnownModel, ...]
-
-
-def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
-    """Group equal consecutive layers into runs."""
-    each = zip(layout.layer_bytes, layout.token_bytes, layout.caches, strict=True)
-    return tuple(
-        LayerRun(layers=len(list(alike)), layer_bytes=weights, token_bytes=token, cache=cache)
-        for (weights, token, cache), alike in groupby(each)
-    )
 
 
 @cache

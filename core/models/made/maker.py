@@ -17,12 +17,13 @@ from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
+import msgspec
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import _get_classes
 
 from core.errors import UsageError
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.made_configs import FAMILIES, Shape, config_of
+from core.models.made.made_configs import FAMILIES, Shape
 from core.models.made.made_tokenizer import EOS, SPECIALS, write_tokenizer
 
 _GROUP: Final = 32
@@ -38,34 +39,24 @@ def make_model(
     directory: Path,
     family: str,
     *,
-    layers: int = 8,
-    hidden: int = 96,
-    vocab: int = 512,
-    intermediate: int = 128,
-    heads: int = 4,
-    kv_heads: int = 2,
-    head_dim: int = 32,
-    context: int = 4096,
     seed: int = 0,
     dtype: str = "float32",
     bits: int | None = None,
     files: int = 3,
     chat: bool = True,
+    **sizes: int,
 ) -> None:
     """Write a model into `directory` (created if missing): config, tokenizer, `files` safetensors and their index.
 
-    `bits` quantises in groups of 32 with scales of `dtype`. Raises UsageError for an unsupported family, dtype or size.
-    Special tokens have zeros in an untied head, so answers never end by themselves.
+    `sizes` are fields of `Shape`. `bits` quantises in groups of 32 with scales of `dtype`. Special tokens have zeros in
+    an untied head, so answers never end by themselves. Raises UsageError for an unsupported family, dtype or size.
     """
     if family not in FAMILIES or dtype not in _DTYPES:
         raise UsageError(f"No made model of {family!r} in {dtype!r} exists.", f"Families: {', '.join(FAMILIES)}.")
-    shape = Shape(
-        layers=layers, hidden=hidden, intermediate=intermediate, vocab=vocab, heads=heads, kv_heads=kv_heads,
-        head_dim=head_dim, context=context,
-    )  # fmt: skip
+    shape = Shape(**sizes)
     directory.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(directory, vocab, chat=chat)
-    config = config_of(family, shape)
+    write_tokenizer(directory, shape.vocab, chat=chat)
+    config = FAMILIES[family](shape)
     eos = SPECIALS.index(EOS)
     config |= {"eos_token_id": eos, "dtype": dtype}
     model = random_model(config, seed, _DTYPES[dtype])
@@ -103,7 +94,8 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     *_, module, leaf = ("", *path.split("."))
     if len(shape) < 2 or module.endswith("norm"):
         sharp = re.fullmatch("(q|k|query|key)_(layer)?norm", module)
-        middle = 2.0 if sharp else 1.0 if _is_factor(leaf) else 0.0
+        is_factor = leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))  # of the stream
+        middle = 2.0 if sharp else 1.0 if is_factor else 0.0
         return middle + mx.random.uniform(-0.1, 0.1, shape, key=key)
     # sharp attention makes the answer depend on many tokens
     spread = 2.0 if _SEEKS.search(module) or _SEEKS.search(leaf) else 1.0
@@ -112,11 +104,6 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     if module == "lm_head":
         values[: len(SPECIALS)] = 0.0
     return values
-
-
-def _is_factor(leaf: str) -> bool:
-    """Whether a parameter multiplies the stream (norms, gains, scales), which checkpoints have near one."""
-    return leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))
 
 
 def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
@@ -190,12 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--family", choices=sorted(FAMILIES), default="llama")
-    sizes = {"layers": 8, "hidden": 96, "vocab": 512, "intermediate": 128, "heads": 4, "kv-heads": 2, "head-dim": 32}
-    for option, default in {**sizes, "context": 4096, "seed": 0, "files": 3}.items():
-        parser.add_argument(f"--{option}", type=int, default=default)
-    parser.add_argument("--bits", type=int, choices=(2, 3, 4, 6, 8))
+    for option, default in {**msgspec.structs.asdict(Shape()), "seed": 0}.items():
+        parser.add_argument(f"--{option.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--dtype", choices=sorted(_DTYPES), default="float32")
-    parser.add_argument("--no-chat", dest="chat", action="store_false")
     make_model(**vars(parser.parse_args(arguments)))
 
 

@@ -94,10 +94,10 @@ class Boundary:
         arrays = leaves(sample)
         self._shape = _outline(sample, sent)
         self._sent = sorted(sent)
-        self._axes = [row_axis(arrays[i]) or 0 for i in self._sent]
+        whole = [arrays[i] for i in self._sent]
+        self._axes = [row_axis(array) or 0 for array in whole]
         self._groups = _groups(sides)
-        axes = [(arrays[i], axis) for i, axis in zip(self._sent, self._axes, strict=True)]
-        own = [((*array.shape[:axis], *array.shape[axis + 2 :]), array.dtype) for array, axis in axes]
+        own = [((*a.shape[:axis], *a.shape[axis + 2 :]), a.dtype) for a, axis in zip(whole, self._axes, strict=True)]
         grouped = [((len(numbers), *tail), dtype) for (tail, dtype), numbers in self._groups]
         self.kinds = [*own, *grouped]  # (shape after [row, position], dtype) of each sent array
         self.bytes_per_token = bytes_per_token(None, self.kinds)

@@ -20,8 +20,9 @@ import mlx_lm.utils as mlx_utils
 from mlx.utils import tree_flatten
 
 from core.errors import BadModel, UnsupportedModel
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_folder import ModelFolder
-from core.models.files.safetensors import OTHER_VERSION, SafetensorsHeader
+from core.models.files.safetensors import SafetensorsHeader
 from core.models.files.suitability import check_architecture
 from core.models.slicing.tensor_sources import origins
 

@@ -15,6 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
+from core.models.files.checked_files import OTHER_VERSION, UNREADABLE
 from core.models.files.compared_hashes import check_compared
 from core.models.files.layers_on_disk import check_here
 from core.models.files.model_folder import ModelFolder, read_folder
@@ -125,7 +126,7 @@ def dry_run(model: nn.Module, name: str) -> ModelProbe:
         with weightless(model):
             return ModelProbe(model)
     except FAILURES as error:
-        raise UnsupportedModel(f"{name} does not run: {first_line(error)}.") from error
+        raise UnsupportedModel(f"{name} does not run: {first_line(error)}.", OTHER_VERSION) from error
 
 
 def _own(
@@ -164,7 +165,7 @@ def _evaluate(
             if fault := fault_of(error):
                 raise fault from error
             read_folder(folder.path)  # raises an error that names the file if it is shorter now
-            raise BadModel(f"{path!r} of {folder.name} cannot be read: {first_line(error)}.") from error
+            raise BadModel(f"{path!r} of {folder.name} cannot be read: {first_line(error)}.", UNREADABLE) from error
         done += array.nbytes
         if on_progress:
             on_progress(done, total)

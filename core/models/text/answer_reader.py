@@ -12,7 +12,7 @@ from sys import float_info
 from typing import Any, Final
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
-from core.models.text.call_forms import CallForm, Found, is_closed
+from core.models.text.call_forms import CallForm, Found, is_closed, template_of
 from core.models.text.template_values import spec_of
 
 _ID_LETTERS: Final = string.ascii_letters + string.digits
@@ -21,6 +21,8 @@ _KEYS: Final = ("name", "type", "function", "parameters", "arguments", "id")  # 
 Kind = type[TextPart] | type[ReasoningPart]
 _FIRST_KEY: Final = re.compile(r'\{\s*(?:"(\w*)("?))?')
 _KINDS: Final[dict[str, Kind]] = {"normal": TextPart, "reasoning": ReasoningPart}
+# marks around the text of Cohere's answers
+_FRAMES: Final = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
 # by state: the marks that end it, with the next state
 Edges = Mapping[str, Mapping[str, str]]
 
@@ -166,10 +168,10 @@ def edges_of(wrapper: Any, form: CallForm, has_tools: bool) -> Edges:
     if wrapper.has_thinking:
         edges["normal"][wrapper.think_start] = "reasoning"
         edges["reasoning"][wrapper.think_end] = "normal"
-    for opening in form.openings if has_tools else ():
-        if not any(opening in dict(each) for each in moves.values()):
-            edges["normal"][opening] = edges["reasoning"][opening] = "call"
-    edges["normal"] |= dict.fromkeys(wrapper.structural_markers, "normal")
+    if has_tools and not any(form.opening in dict(each) for each in moves.values()):
+        edges["normal"][form.opening] = edges["reasoning"][form.opening] = "call"
+    frames = [mark for mark in _FRAMES if mark in template_of(wrapper)]
+    edges["normal"] |= dict.fromkeys([*frames, *wrapper.structural_markers], "normal")
     for state, each in moves.items():
         known = {mark: "call" if then == "tool" else then for mark, then in each if then != "tool" or has_tools}
         edges[state] = edges.get(state, {}) | known

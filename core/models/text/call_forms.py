@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from mlx_lm.tool_parsers import qwen3_coder
 
 # a call as its family's reader finds it: name, arguments, perhaps an id
 Found = Mapping[str, Any]
@@ -18,35 +24,39 @@ Parse = Callable[[str, list[dict[str, Any]]], list[Found]]
 class CallForm(NamedTuple):
     """A family's form of calls."""
 
-    name: str  # of the grammar that enforces it
-    openings: tuple[str, ...]
+    name: str
+    opening: str
     closing: str  # "": the end of the answer
     parse: Parse  # raises any error for text that is no call
+    body: str = ""  # a call between them, with NAME, ARGUMENTS, CALLID, INDEX for its own; "" if it isn't in JSON
+    between: str = "\n"  # two calls
     is_json: bool = False  # what follows an opening is JSON, so a closing inside a string is part of it
     is_bare: bool = False  # an answer that begins like a call is one, without an opening
     is_single: bool = False  # the template takes one call per message
 
 
-def json_calls(written: str, *, arguments: tuple[str, ...] = ("arguments",)) -> list[Found]:
-    """Calls written as JSON objects or lists of them, one after the other. Raises ValueError."""
+def json_calls(
+    written: str, _: object = None, *, name: str = "name", arguments: tuple[str, ...] = ("arguments",)
+) -> list[Found]:
+    """Calls written as JSON objects or lists of them, one after the other, with these keys. Raises ValueError."""
     decoder, text = json.JSONDecoder(strict=False), _repaired(written)
     calls: list[Found] = []
     at = _skip(text, 0)
     while at < len(text):
         value, at = decoder.raw_decode(text, at)
-        calls += [_named(each, arguments) for each in (value if isinstance(value, list) else [value])]
+        calls += [_named(each, name, arguments) for each in (value if isinstance(value, list) else [value])]
         at = _skip(text, at)
     return calls
 
 
-def _named(found: Any, keys: tuple[str, ...]) -> Found:
+def _named(found: Any, name: str, keys: tuple[str, ...]) -> Found:
     """Name and arguments of an object. Raises ValueError or TypeError."""
     inner = found.get("function")
     found = inner if isinstance(inner, dict) else found
     key = next((key for key in keys if key in found), None)
     if key is None and found.keys() - {"name", "type", "id"}:
         raise ValueError("not a call")
-    return {"name": found["name"], "arguments": found[key] if key else {}, "id": found.get("id")}
+    return {"name": found[name], "arguments": found[key] if key else {}, "id": found.get("id")}
 
 
 _BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -70,31 +80,41 @@ def is_closed(written: str) -> bool:
     return '"' not in _STRING.sub("", written)
 
 
-def _tags(written: str, _: object) -> list[Found]:
-    return json_calls(written)
-
-
-def _llama(written: str, _: object) -> list[Found]:
-    return json_calls(written, arguments=("parameters", "arguments"))
-
-
-_CALL_ID: Final = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*(\w+)\s*)?\[ARGS\]\s*")
+_CALL_ID: Final = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*(?P<id>\w+)\s*)?\[ARGS\]\s*")
 
 
 def _mistral(written: str, _: object) -> list[Found]:
     """`name[ARGS]{…}`, `name[CALL_ID]id[ARGS]{…}`, each perhaps after another opening, or a JSON list."""
-    decoder, calls = json.JSONDecoder(strict=False), []
+    calls: list[Found] = []
     for text in filter(str.strip, written.split("[TOOL_CALLS]")):
-        if text.lstrip().startswith("["):
-            calls += json_calls(text)
-            continue
-        text, at = _repaired(text), 0
-        while text[at:].strip():
-            if not (head := _CALL_ID.match(text, at)):
-                raise ValueError("not a call")
-            arguments, at = decoder.raw_decode(text, head.end())
-            calls.append({"name": head[1], "arguments": arguments, "id": head[2]})
+        calls += json_calls(text) if text.lstrip().startswith("[") else _headed(_CALL_ID, text)
     return calls
+
+
+def _headed(head: re.Pattern[str], written: str) -> list[Found]:
+    """Calls one after the other, each a head with its name and a JSON object. Raises ValueError."""
+    decoder, text, at = json.JSONDecoder(strict=False), _repaired(written), 0
+    calls: list[Found] = []
+    while text[at:].strip():
+        if not (found := head.match(text, at)):
+            raise ValueError("not a call")
+        arguments, at = decoder.raw_decode(text, found.end())
+        calls.append({**found.groupdict(), "arguments": arguments})
+    return calls
+
+
+_GEMMA_HEAD: Final = re.compile(r"\s*call:(?P<name>[^\s{]+)")
+_GEMMA_TEXT: Final = re.compile(r'<\|"\|>(.*?)<\|"\|>|"(?:\\.|[^"\\])*"|([{,]\s*)([^\s"{}\[\],:<]+)(?=\s*:)', re.DOTALL)
+
+
+def _gemma(written: str, _: object) -> list[Found]:
+    """`call:name{key:<|"|>text<|"|>}`: JSON without quotes around keys, and with marks around text."""
+
+    def quoted(found: re.Match[str]) -> str:
+        text, before, key = found.groups()
+        return f'{before}"{key}"' if key else found[0] if text is None else json.dumps(text)
+
+    return _headed(_GEMMA_HEAD, _GEMMA_TEXT.sub(quoted, written))
 
 
 _CALL: Final = re.compile(r"<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>(.*?)<｜tool▁call▁end｜>", re.DOTALL)
@@ -113,7 +133,9 @@ def _deepseek(written: str, _: object) -> list[Found]:
     return calls
 
 
-_INVOKE: Final = re.compile(r'<｜DSML｜invoke name="([^"]*)">(.*?)</｜DSML｜invoke>', re.DOTALL)
+_INVOKE: Final = re.compile(
+    r'<｜DSML｜invoke name="([^"]*)">((?>\s|<｜DSML｜parameter .*?</｜DSML｜parameter>)*+)</｜DSML｜invoke>', re.DOTALL
+)
 _PARAMETER: Final = re.compile(
     r'<｜DSML｜parameter name="([^"]*)" string="(true|false)">(.*?)</｜DSML｜parameter>', re.DOTALL
 )
@@ -133,67 +155,41 @@ def _dsml(written: str, _: object) -> list[Found]:
     ]
 
 
-_JSON_FORMS: Final = (
-    CallForm("json_tools", ("<tool_call>",), "</tool_call>", _tags, is_json=True),
-    CallForm("phi", ("<|tool_call|>",), "<|/tool_call|>", _tags, is_json=True),
-    CallForm("nemotron", ("<TOOLCALL>",), "</TOOLCALL>", _tags, is_json=True),
-    CallForm("apriel", ("<tool_calls>",), "</tool_calls>", _tags, is_json=True),
-)
-JSON_TAGS: Final = _JSON_FORMS[0]
-_LLAMA: Final = CallForm("llama", ("<|python_tag|>",), "", _llama, is_json=True, is_bare=True, is_single=True)
-_DEEPSEEK: Final = CallForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁calls▁end｜>", _deepseek)
-_DSML: Final = CallForm("dsml", ("<｜DSML｜function_calls>",), "</｜DSML｜function_calls>", _dsml)
-_MISTRAL: Final = CallForm("mistral", ("[TOOL_CALLS]",), "", _mistral)
-# calls by form, and what stands between two of them; NAME, ARGUMENTS and CALLID are a call's own
-EXAMPLES: Final = {
-    "deepseek": (
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\nARGUMENTS\n```"
-        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    "deepseek_31": (
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>ARGUMENTS<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    "apriel": ('<tool_calls>[{"name": "NAME", "arguments": ARGUMENTS}]</tool_calls>',),
-    "json_tools": ('<tool_call>\n{"name": "NAME", "arguments": ARGUMENTS}\n</tool_call>',),
-    "llama": ('{"name": "NAME", "parameters": ARGUMENTS}',),
-    "mistral": ("[TOOL_CALLS]NAME[ARGS]ARGUMENTS", ""),
-    "mistral_list": ('[TOOL_CALLS][{"name": "NAME", "arguments": ARGUMENTS}]', ""),
-    "mistral_ids": ("[TOOL_CALLS]NAME[CALL_ID]CALLID[ARGS]ARGUMENTS", ""),
-    "nemotron": ('<TOOLCALL>[{"name": "NAME", "arguments": ARGUMENTS}]</TOOLCALL>',),
-    "phi": ('<|tool_call|>[{"name": "NAME", "arguments": ARGUMENTS}]<|/tool_call|>',),
-}
-# their calls are read with the parsers above
-_OWN: Final = ("json_tools", "mistral")
+_M3: Final = "]<]minimax[>["  # before each tag
 
 
-def template_of(wrapper: Any) -> str:
-    """A model's chat template; several, such as one for tools, as one text."""
-    template = wrapper._tokenizer.chat_template or ""
-    return template if isinstance(template, str) else "\n".join(template.values())
+def _minimax_m3(written: str, tools: list[dict[str, Any]]) -> list[Found]:
+    """Arguments as XML, also those in objects and lists."""
+    if _M3 not in written:
+        return json_calls(written)
+    pieces = [piece.partition(">") for piece in written.split(_M3)[1:]]
+    calls = ElementTree.fromstring(f"<calls>{''.join(f'{tag}>{escape(text)}' for tag, _, text in pieces)}</calls>")
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    named = [(call.attrib["name"], call) for call in calls]
+    return [{"name": name, "arguments": _by_type(call, {**schemas[name], "type": "object"})} for name, call in named]
 
 
-def form_of(wrapper: Any) -> CallForm:
-    """The form of a model; that of tags for one whose template knows no calls."""
-    template = template_of(wrapper)
-    if wrapper.tool_parser and (parser := wrapper.tool_parser.__module__.rpartition(".")[2]) not in _OWN:
-        return foreign(parser, wrapper.tool_call_start, wrapper.tool_call_end, wrapper.tool_parser)
-    if "[TOOL_CALLS]" in template:
-        names = {"[CALL_ID]": "mistral_ids", "[ARGS]": "mistral"}
-        return _MISTRAL._replace(name=next((names[mark] for mark in names if mark in template), "mistral_list"))
-    if "<｜tool▁call▁begin｜>" in template:
-        return _DEEPSEEK if "```json" in template else _DEEPSEEK._replace(name="deepseek_31")
-    if "｜DSML｜" in template or "deepseek" in getattr(wrapper._chat_template, "__module__", ""):
-        named = "tool_calls" if "dsml_token + 'tool_calls" in template else "function_calls"
-        return _DSML._replace(openings=(f"<｜DSML｜{named}>",), closing=f"</｜DSML｜{named}>")
-    if '"parameters": ' in template and "ipython" in template and "<tool_call" not in template:
-        return _LLAMA
-    return next((form for form in _JSON_FORMS if form.openings[0] in template), JSON_TAGS)
+def _by_type(found: ElementTree.Element, schema: Any) -> Any:
+    """Value of an element, by the type that the schema gives it."""
+    schema = schema if isinstance(schema, dict) else {}
+    kind, known, text = schema.get("type"), schema.get("properties") or {}, found.text or ""
+    if kind == "array":
+        return [_by_type(each, schema.get("items")) for each in found]
+    if kind == "object" or len(found):
+        return {each.tag: _by_type(each, known.get(each.tag)) for each in found}
+    with suppress(ValueError):
+        return text if kind == "string" else json.loads(text)
+    return text
+
+
+def _apertus(written: str, _: object) -> list[Found]:
+    calls = json.loads(_repaired(written), strict=False)
+    return [{"name": name, "arguments": arguments} for call in calls for name, arguments in call.items()]
 
 
 # start of each call, for parsers of mlx-lm that skip calls they don't understand
 _OPENERS: Final = {
     "function_gemma": "call:",
-    "gemma4": "call:",
     "kimi_k2": "<|tool_call_begin|>",
     "kimi_k3": "<|open|>call",
     "minimax_m2": "<invoke",
@@ -212,9 +208,70 @@ def foreign(name: str, opening: str, closing: str, parser: Callable[..., Any]) -
             raise ValueError("a call was skipped")
         return calls
 
-    return CallForm(name, (opening,), closing, parse)
+    return CallForm(name, opening, closing, parse)
 
 
-def pieces(example: str) -> Iterator[str]:
-    """The parts of an example: text, and the words that a call replaces."""
-    yield from filter(None, re.split("(NAME|ARGUMENTS|CALLID)", example))
+_OBJECT: Final = '{"name": "NAME", "arguments": ARGUMENTS}'
+_cohere: Final = partial(json_calls, name="tool_name", arguments=("parameters",))
+_COHERE_BODY: Final = '[\n    {"tool_call_id": "0", "tool_name": "NAME", "parameters": ARGUMENTS}\n]'
+_FORMS: Final = (
+    CallForm("json_tools", "<tool_call>", "</tool_call>", json_calls, f"\n{_OBJECT}\n", is_json=True),
+    CallForm("phi", "<|tool_call|>", "<|/tool_call|>", json_calls, f"[{_OBJECT}]", is_json=True),
+    CallForm("nemotron", "<TOOLCALL>", "</TOOLCALL>", json_calls, f"[{_OBJECT}]", is_json=True),
+    CallForm("apriel", "<tool_calls>", "</tool_calls>", json_calls, f"[{_OBJECT}]", is_json=True),
+    CallForm("gemma4", "<|tool_call>", "<tool_call|>", _gemma, between=""),
+    foreign("seed", "<seed:tool_call>", "</seed:tool_call>", qwen3_coder.parse_tool_call),
+    CallForm("apertus", "<|tools_prefix|>", "<|tools_suffix|>", _apertus, '[{"NAME": ARGUMENTS}]', is_json=True),
+    CallForm("cohere", "<|START_ACTION|>", "<|END_ACTION|>", _cohere, _COHERE_BODY, is_json=True),
+    CallForm("gigachat", "<|function_call|>", "", json_calls, _OBJECT, is_json=True, is_single=True),
+)
+JSON_TAGS: Final = _FORMS[0]
+_MINIMAX_M3: Final = JSON_TAGS._replace(
+    name="minimax_m3", opening=f"{_M3}<tool_call>", closing=f"{_M3}</tool_call>", parse=_minimax_m3, is_json=False
+)
+_GIGACHAT_3: Final = _FORMS[-1]._replace(opening="<|message_sep|>\n\nfunction call<|role_sep|>\n")
+_llama: Final = partial(json_calls, arguments=("parameters", "arguments"))
+_LLAMA_BODY: Final = '{"name": "NAME", "parameters": ARGUMENTS}'
+_LLAMA: Final = CallForm("llama", "<|python_tag|>", "", _llama, _LLAMA_BODY, is_json=True, is_bare=True, is_single=True)
+_DEEPSEEK: Final = CallForm(
+    "deepseek", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", _deepseek,
+    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\nARGUMENTS\n```<｜tool▁call▁end｜>",
+)  # fmt: skip
+_DEEPSEEK_31: Final = "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>ARGUMENTS<｜tool▁call▁end｜>"
+_DSML: Final = CallForm("dsml", "<｜DSML｜function_calls>", "</｜DSML｜function_calls>", _dsml)
+_MISTRAL: Final = CallForm("mistral", "[TOOL_CALLS]", "", _mistral, "NAME[ARGS]ARGUMENTS", between="")
+_MISTRAL_IDS: Final = "NAME[CALL_ID]CALLID[ARGS]ARGUMENTS"
+_KIMI: Final = "<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|>"
+# their calls are read with the parsers above
+_OWN: Final = ("json_tools", "mistral", "gemma4")
+
+
+def template_of(wrapper: Any) -> str:
+    """A model's chat template; several, such as one for tools, as one text."""
+    template = wrapper._tokenizer.chat_template or ""
+    return template if isinstance(template, str) else "\n".join(template.values())
+
+
+def form_of(wrapper: Any) -> CallForm:
+    """The form of a model; that of tags for one whose template knows no calls."""
+    template = template_of(wrapper)
+    if wrapper.tool_parser and (parser := wrapper.tool_parser.__module__.rpartition(".")[2]) not in _OWN:
+        form = foreign(parser, wrapper.tool_call_start, wrapper.tool_call_end, wrapper.tool_parser)
+        return form._replace(body=_KIMI, between="") if parser == "kimi_k2" else form
+    if "[TOOL_CALLS]" in template:
+        if "[CALL_ID]" in template:
+            return _MISTRAL._replace(body=_MISTRAL_IDS)
+        return _MISTRAL if "[ARGS]" in template else _MISTRAL._replace(body=f"[{_OBJECT}]")
+    if "<｜tool▁call▁begin｜>" in template:
+        return _DEEPSEEK if "```json" in template else _DEEPSEEK._replace(body=_DEEPSEEK_31)
+    if "｜DSML｜" in template or "deepseek" in getattr(wrapper._chat_template, "__module__", ""):
+        if "dsml_token + 'tool_calls" in template:
+            return _DSML._replace(opening="<｜DSML｜tool_calls>", closing="</｜DSML｜tool_calls>")
+        return _DSML
+    if _M3 in template:
+        return _MINIMAX_M3
+    if "<|role_sep|>" in template and "<|function_call|>" not in template:
+        return _GIGACHAT_3
+    if '"parameters": ' in template and "ipython" in template and "<tool_call" not in template:
+        return _LLAMA
+    return next((form for form in _FORMS if form.opening in template), JSON_TAGS)

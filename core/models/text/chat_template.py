@@ -28,7 +28,7 @@ MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
 CPU_SECONDS: Final = 2
 
-_FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
+_FIX: Final = "Send the prompt raw, or choose a version of the model with another chat template."
 
 
 def render(template: str, variables: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from llguidance import LLMatcher
 from core.constraint import Grammar
 from core.errors import BadModel, MaclusterError, Problem, UsageError, error_from
 from core.models.files.ready_child import run_jobs
-from core.models.files.sandbox import Job, Run, run_child
+from core.models.files.sandbox import Job, Run
 from core.models.text.grammar import matcher_of, tokenizer_of
 from core.settings import MIB
 
@@ -34,21 +34,14 @@ _FIX: Final = "Ask with a simpler shape, or for text."
 _decoder = msgspec.json.Decoder(dict[str, Grammar])
 
 
-def check(
-    grammars: Mapping[str, Grammar],
-    run: Run = run_child,
-    *,
-    seconds: float = MAX_SECONDS,
-    rss: int = OWN_BYTES + MAX_GRAMMAR_BYTES,
-) -> None:
+def check(grammars: Mapping[str, Grammar], run: Run) -> None:
     """Compile each grammar in a child process run by `run`.
 
-    Raises UsageError naming the grammar that can't be enforced, and if all together exceed `CPU_SECONDS`, `seconds` of
-    wall time or `rss` bytes including the process itself.
+    Raises UsageError naming the grammar that can't be enforced, and if all together exceed `CPU_SECONDS`, `MAX_SECONDS`
+    of wall time or `MAX_GRAMMAR_BYTES` besides the process itself.
     """
-    job = Job(
-        module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB
-    )
+    rss = OWN_BYTES + MAX_GRAMMAR_BYTES
+    job = Job(module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=MAX_SECONDS, rss_bytes=rss)
     try:
         status, reported = run(job, msgspec.json.encode(grammars))
     except BadModel as error:  # the model isn't at fault

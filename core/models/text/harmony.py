@@ -18,6 +18,7 @@ from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
 from core.models.text.marks import Mark, quoted
 
 CALL_END: Final = "<|call|>"
+MAX_THOUGHT: Final = 4096  # tokens of each of the two thoughts before a call that must come
 _MESSAGE: Final = "<|message|>"
 _ENDS: Final = ("<|start|>", "<|channel|>", "<|end|>", CALL_END, "<|return|>")
 _MARKS: Final = (*_ENDS, _MESSAGE, "<|constrain|>")
@@ -127,15 +128,19 @@ def as_tags(text: str) -> str:
 
 
 def harmony_grammar(asked: Grammar | None, tools: Sequence[Tool], mark: Mark, *, must_call: bool) -> Grammar:
-    """Grammar of an answer in harmony's channels: reasoning, then `asked` or text, or a call of one of `tools`."""
+    """Grammar of an answer in harmony's channels: reasoning, then `asked` or text, or a call of one of `tools`.
+
+    Before a call that must come, reasoning is limited, so that the call does come.
+    """
     start, channel, constrain, message, end = map(mark, _HEADER)
     last = [f'{channel} "final" (" "? {constrain} "json")? {message} shape'] if not must_call else []
     for tool in tools:
         header = quoted(f"commentary to=functions.{tool.name} ")
         last.append(f'{channel} {header} {constrain} "json" {message} {arguments_of(tool)}')
     lines = [
-        f"start: thought* ({' | '.join(last)})",
-        f'thought: {channel} ("analysis" | "commentary") {message} WORDS? {end} {start} "assistant"',
+        f"start: thought{'{0,2}' if must_call else '*'} ({' | '.join(last)})",
+        f'thought: {channel} ("analysis" | "commentary") {message} words? {end} {start} "assistant"',
+        f"words{f'[max_tokens={MAX_THOUGHT}]' if must_call else ''}: WORDS",
         *(["shape: " + (inlined(asked) if asked else FREE)] if not must_call else []),
         *TERMS,
     ]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from core.answer_parts import Tool
-from core.models.text.call_forms import EXAMPLES, CallForm
+from core.models.text.call_forms import JSON_TAGS, CallForm
 from core.models.text.template_values import spec_of
 from core.requests.answers import Message
 
@@ -49,5 +49,6 @@ def without_calls(messages: Sequence[Message], form: CallForm) -> list[Message]:
 
 
 def _written(form: CallForm, name: str, arguments: str) -> str:
-    example = EXAMPLES.get(form.name, EXAMPLES["json_tools"])[0]
+    form = form if form.body else JSON_TAGS
+    example = f"{'' if form.is_bare else form.opening}{form.body}{form.closing}"
     return example.replace("NAME", name).replace("ARGUMENTS", arguments).replace("CALLID", "callid000")

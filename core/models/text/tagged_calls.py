@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any, Final, NamedTuple
 
 from core.answer_parts import Tool
@@ -20,7 +21,7 @@ _JSON: Final = ("integer", "number", "boolean", "array", "object")
 _SAID: Final = {"title", "description", "default", "examples", "$schema", "$defs", "definitions", "$comment"}
 _TOP: Final = _SAID | {"type", "properties", "required", "additionalProperties"}
 _NUMBER: Final = _SAID | {"type"}
-_SAFE: Final = "^([^<]|<[^/])*<?$"  # no tag in a JSON string
+_SAFE: Final = "^([^<]|<[^/|])*<?$"  # no tag in a JSON string
 _LIMITS: Final = {"pattern", "format", "enum", "const"}
 
 # short enough that no parser changes the number
@@ -31,63 +32,72 @@ _TERMS: Final = (
 
 
 class Tags(NamedTuple):
-    """A family's tags: `head` with the tool's NAME, `key` with the argument's KEY.
+    """A family's tags: `head` with the tool's NAME, `key` with the argument's KEY and IS_TEXT for true or false.
 
     `all_json`: everything but strings is read as JSON, even without a type in the schema; else only values of the
-    types. `null`: the text null is read as None.
+    types, and the text null is None. `is_quoted`: `end` also begins a string, and other values have none. `is_python`:
+    strings are JSON too, and names are identifiers.
     """
 
     head: str
     key: str
     end: str
-    behind: str
-    tail: str
+    behind: str = ""
+    tail: str = ""
     all_json: bool = False
-    null: bool = True
+    comma: str = ""  # between two arguments
+    is_quoted: bool = False
+    is_python: bool = False
+    closing: str = ""  # of the form, after the tail
 
 
-def tagged(tags: Tags) -> Callable[[Tool, Mark], str]:
-    """Makes the rule of a tool's call."""
-
-    def call(tool: Tool, mark: Mark) -> str:
-        parts = [mark_all(tags.head.replace("NAME", tool.name), mark)]
-        parts += [_argument(tags, mark, *each) for each in _arguments(tool, tags)]
-        return " ".join(part for part in [*parts, mark_all(tags.tail, mark)] if part)
-
-    return call
+def tagged(tags: Tags, tool: Tool, mark: Mark) -> str:
+    """Rule of a tool's call, after its opening."""
+    head, tail = mark_all(tags.head.replace("NAME", tool.name), mark), mark_all(tags.tail + tags.closing, mark)
+    found = [(_argument(tags, mark, name, value), must) for name, value, must in _arguments(tool, tags)]
+    return " ".join(filter(None, (head, _joined(found, tags.comma), tail)))
 
 
-def terms(tags: Tags) -> Callable[[Mark], tuple[str, ...]]:
-    """Makes the terminals used by these rules."""
+def _joined(found: Sequence[tuple[str, bool]], comma: str) -> str:
+    """Rule of arguments, each with whether it is required; those come first if there is a comma between arguments."""
+    if not comma:
+        return " ".join(rule if must else f"({rule})?" for rule, must in found)
+    first = f" {quoted(comma)} ".join(rule for rule, must in found if must)
+    more = [rule for rule, must in found if not must]
+    if first:
+        return " ".join([first, *(f"({quoted(comma)} {rule})?" for rule in more)])
+    rows = [" ".join([rule, *(f"({quoted(comma)} {each})?" for each in more[at:])]) for at, rule in enumerate(more, 1)]
+    return f"({' | '.join(rows)})?" if rows else ""
 
-    def of(mark: Mark) -> tuple[str, ...]:
-        end, last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, TAGS.findall(tags.tail)[-1]))
-        none = f" & ~/(.|\\n)*{last}(.|\\n)*/"  # a parser may stop at this earlier end
-        none += f" & ~/\\n?null\\n?({end})?/i" if tags.null else ""
-        if _is_text(tags, mark):
-            return (*_TERMS, f"TEXT: /(.|\\n)*{end}/ & ~/(.|\\n)*{end}(.|\\n)+/{none}")
-        return (*_TERMS, f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{end}(.|\\n)*/{none}")
 
-    return of
+def terms(tags: Tags, mark: Mark) -> tuple[str, ...]:
+    """The terminals used by these rules."""
+    end, *last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, *TAGS.findall(tags.tail + tags.closing)))
+    none = f" & ~/(.|\\n)*({'|'.join(last)})(.|\\n)*/"  # a parser may stop at these earlier ends
+    none += f" & ~/\\n?null\\n?({end})?/i" if not tags.all_json else ""
+    if _is_text(tags, mark):
+        return (*_TERMS, f"TEXT: /(.|\\n)*{end}/ & ~/(.|\\n)*{end}(.|\\n)+/{none}")
+    return (*_TERMS, f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{end}(.|\\n)*/{none}")
 
 
 def _is_text(tags: Tags, mark: Mark) -> bool:
     return mark(tags.end).startswith('"')
 
 
-def _argument(tags: Tags, mark: Mark, name: str, value: str, is_required: bool) -> str:
-    end = mark_all(tags.end, mark)
+def _argument(tags: Tags, mark: Mark, name: str, value: str) -> str:
+    is_text = value == "TEXT" or value.startswith("(")
+    key, end = tags.key.replace("KEY", name).replace("IS_TEXT", json.dumps(is_text)), tags.end
+    if tags.is_quoted:
+        key, end = (key + end, end) if is_text else (key, "")
+    key, end = mark_all(key, mark), mark_all(end, mark)
     if value == "TEXT":
         value, end = ("TEXT", "") if _is_text(tags, mark) else ("TEXT?", end)
-    rule = " ".join(part for part in (mark_all(tags.key.replace("KEY", name), mark), value, end) if part)
-    if tags.behind:
-        rule += f" {quoted(tags.behind)}"
-    return rule if is_required else f"({rule})?"
+    return " ".join(part for part in (key, value, end, tags.behind and quoted(tags.behind)) if part)
 
 
 def _arguments(tool: Tool, tags: Tags) -> Iterator[tuple[str, str, bool]]:
     """Name, rule and whether it is required, of each argument. Raises UsageError."""
-    if not _NAME.fullmatch(tool.name):
+    if not _is_name(tool.name, tags):
         raise _refused(tool, "its name")
     schema = json.loads(tool.parameters)
     found = schema.get("properties") or {}
@@ -99,14 +109,22 @@ def _arguments(tool: Tool, tags: Tags) -> Iterator[tuple[str, str, bool]]:
             raise _refused(tool, f"required {name}")
     shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     for name, said in found.items():
-        if not _NAME.fullmatch(name):
+        if not _is_name(name, tags):
             raise _refused(tool, f"the name {name!r}")
         one = said if isinstance(said, dict) else {}
         yield name, _value(tool, name, one, shared, tags), name in required
 
 
+def _is_name(name: str, tags: Tags) -> bool:
+    if not tags.is_python:
+        return _NAME.fullmatch(name) is not None
+    return all(part.isidentifier() and not iskeyword(part) for part in name.split("."))
+
+
 def _value(tool: Tool, name: str, schema: Mapping[str, Any], shared: Mapping[str, Any], tags: Tags) -> str:
     kind = schema.get("type")
+    if tags.is_python:
+        return json_rule({**_safe(schema), **_safe(shared)}, strict=tool.strict)
     if kind == "string" or (kind is None and not tags.all_json and _words(schema)):
         return _text(tool, name, schema)
     if kind == "integer" and schema.keys() <= _NUMBER:

@@ -75,7 +75,8 @@ def in_form(turns: Sequence[Turn], form: TemplateForm) -> list[Turn]:
             turn = _said("user", turn["content"])
         if before == "tool" and turn["role"] == "user" and not form.after_tool:
             told[-1] = _joined(told[-1], _said("tool", turn["content"]))
-        elif before == turn["role"] != "tool" and (not form.repeats or _is_folded(told, form)):
+        # the first turn may be a system message that became the user's
+        elif before == turn["role"] != "tool" and (not form.repeats or (len(told) == 1 and not form.system)):
             told[-1] = _joined(told[-1], turn)
         else:
             told.append(turn)
@@ -92,11 +93,6 @@ def in_form(turns: Sequence[Turn], form: TemplateForm) -> list[Turn]:
     if not (form.together or form.repeats):
         told = _alternating(told)
     return [_written(turn, form) for turn in told]
-
-
-def _is_folded(told: Sequence[Turn], form: TemplateForm) -> bool:
-    """Whether the first turn may be a system message that became the user's."""
-    return len(told) == 1 and not form.system
 
 
 def _joined(turn: Turn, more: Turn) -> Turn:

@@ -18,6 +18,7 @@ from typing import Any, Final, get_args
 
 import mlx_lm.utils as mlx_utils
 import msgspec
+from mlx_lm.chat_templates import muse_spark
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
 from transformers.utils.chat_template_utils import encode_marked_chat
 
@@ -27,11 +28,11 @@ from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
-from core.models.files.sandbox import Run, run_child
+from core.models.files.sandbox import Run
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
-from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
+from core.models.text.call_grammar import FREE, call_grammar, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
@@ -55,6 +56,11 @@ from core.sampling_options import Sampling
 _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what tokenizer.json says
 # bytes of a token's piece of text, by mlx-lm's class for the tokenizer's decoder
 _BYTES: Final = ((BPEStreamingDetokenizer, byte_level), (SPMStreamingDetokenizer, byte_fallback))
+# marks of reasoning that mlx-lm doesn't know: MiniMax M3, Seed-OSS, Mistral, Cohere, Apertus
+_THOUGHTS: Final = (
+    *(("<mm:think>", "</mm:think>"), ("<seed:think>", "</seed:think>"), ("[THINK]", "[/THINK]")),
+    *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<|inner_prefix|>", "<|inner_suffix|>")),
+)
 # a conversation that shows what a chat template knows
 _NO_SYSTEM: Final = "rejectattr('role', 'equalto', 'system')"
 _PROBE: Final = Tool(
@@ -123,7 +129,7 @@ class Tokens:
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
-        self._checks: Run = run_child
+        self._checks: Run = ReadyChild(GRAMMAR_CHECK).run  # started by the first check
 
     @classmethod
     def load(cls, directory: Path) -> Tokens:
@@ -144,15 +150,11 @@ class Tokens:
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             what = f"The tokenizer of {name_of(directory)} cannot be read: {reason}"
             raise BadModel(what, "Choose a version of the model that has a tokenizer.json of its own.") from error
+        _mark_thoughts(wrapper)
         templates = wrapper._tokenizer.chat_template
         if isinstance(templates, dict) and templates and "default" not in templates:
             wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
         return cls(wrapper, directory)
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether there is a chat template; without one, prompts are sent raw."""
-        return bool(self._wrapper.has_chat_template)
 
     def encode(
         self,
@@ -167,17 +169,13 @@ class Tokens:
         only one. Otherwise the conversation in the chat template with `tools` and `options`, ready for the answer.
         Raises UsageError for a conversation without a template, and BadModel or UsageError if the template does.
         """
-        if not raw and not self.has_chat_template and (len(messages) > 1 or tools):
+        if not raw and not self._wrapper.has_chat_template and (len(messages) > 1 or tools):
             fix = "Send one message alone, or load a model that was made for chats."
             what = "tools" if tools else "conversation"
             raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no {what}.", fix)
-        if raw or not self.has_chat_template:
+        if raw or not self._wrapper.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, tools, options or {})
-
-    def stand_ready(self) -> None:
-        """Check grammars from now on in one process, started by the first, that lives as long as this object."""
-        self._checks = ReadyChild(GRAMMAR_CHECK).run
 
     def stream(self, *, is_chat: bool = False) -> Stream:
         """Stream of an answer. That of a chat is without a first space, and with tags for harmony's channels."""
@@ -216,11 +214,11 @@ class Tokens:
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
         grammar = self._shape(asked, calls, raw=raw)
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
-        if raw or not wrapper.has_thinking or self._marks:
-            start = end = ()
-        elif self._thinks(prompt_end):
+        if self._thinks(prompt_end):
             start = ()
         elif len(start) != 1:  # text before the constrained part would look like an answer
+            end = ()
+        if raw or self._marks or not end:
             start = end = ()
         return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
 
@@ -234,8 +232,8 @@ class Tokens:
             ids = self._wrapper.encode(text, add_special_tokens=False)
             return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in special else json.dumps(text)
 
-        one = grammar_form(self._form.name if callable_ and not self._marks else JSON_TAGS.name)
-        alone = {f"tools: {tool.name}": call_grammar(one, [tool], json.dumps, one_call=True) for tool in callable_}
+        form = JSON_TAGS if self._marks else self._form
+        alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
         if self._marks and not raw:
             grammar = harmony_grammar(parts.get(""), callable_, mark, must_call=bool(calls.must_call))
@@ -243,7 +241,7 @@ class Tokens:
             return parts[""]
         else:
             otherwise = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
-            grammar = call_grammar(one, callable_, mark, one_call=calls.one_call, otherwise=otherwise)
+            grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, otherwise=otherwise)
         if len(grammar.source) > MAX_SOURCE:
             raise UsageError("The schemas of these tools are too long together.", "Ask with fewer tools.")
         return grammar
@@ -278,6 +276,8 @@ class Tokens:
         if own := options.keys() & _arguments():
             raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
         chosen = {**options, "tools": specs} if specs else options
+        if specs and messages[0].role != "system" and not gives_ids:
+            messages = [Message(role="system", content=""), *messages]  # DeepSeek's puts the tools into this message
         said = said_before(messages, parsed=False)
         try:
             prompt = self._wrapper.apply_chat_template(said, tokenize=gives_ids, add_generation_prompt=True, **chosen)
@@ -347,6 +347,17 @@ class Tokens:
         except (BadModel, UsageError):
             return False
         return all(word in prompt for word in words)
+
+
+def _mark_thoughts(wrapper: Any) -> None:
+    """Tell mlx-lm's wrapper how the model marks its reasoning, where mlx-lm doesn't know it."""
+    vocabulary, fields = wrapper.get_vocab(), vars(wrapper)
+    for start, end in _THOUGHTS:
+        if vocabulary.keys() >= {start, end}:
+            fields |= {"_think_start": start, "_think_start_tokens": (vocabulary[start],)}
+            fields |= {"_think_end": end, "_think_end_tokens": (vocabulary[end],)}
+    if "to=self<|message|>" in template_of(wrapper):
+        fields |= {"_response_format": muse_spark.RESPONSE_FORMAT}
 
 
 def _arguments() -> Set[str]:

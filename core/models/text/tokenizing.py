@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import BadModel, MaclusterError
-from core.models.files.sandbox import allow, end_with_parent
+from core.models.files.sandbox import TRY_AGAIN, allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.harmony import Stream
 from core.models.text.text_messages import (
@@ -58,14 +58,13 @@ class Tokenizing:
             raise
         except BaseException as error:  # such as the library's PanicException
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            problem = BadModel(f"The tokenizer fails: {reason}").problem
+            problem = BadModel(f"The tokenizer fails: {reason}", TRY_AGAIN).problem
         gc.collect()  # frees the objects of a stopped template
         return Refused(problem=problem)
 
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
             self._tokens = read = Tokens.load(Path(request.directory))
-            read.stand_ready()
             return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:

@@ -15,8 +15,9 @@ import msgspec
 import psutil
 
 from core.errors import BadModel, Problem, error_from
+from core.models.files.checked_files import name_of
 from core.models.files.child_start import ChildStart
-from core.models.files.sandbox import rss_of
+from core.models.files.sandbox import TRY_AGAIN, rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
     Constrained,
@@ -38,7 +39,6 @@ from core.settings import MIB
 MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
 LOOK_S: Final = 0.02
-FIX: Final = "Fetch the model from a source you trust."
 
 Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
 
@@ -71,7 +71,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel, NodeError."""
         start = ChildStart("core.models.text")
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(directory.name, start),
+            lambda: cls(name_of(directory), start),
             *start.command,
             stdin=PIPE,
             stdout=PIPE,
@@ -187,5 +187,5 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def _refused(self) -> Refused:
         return Refused(
-            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem
+            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", TRY_AGAIN).problem
         )

@@ -19,6 +19,7 @@ from core.errors import BadModel, LinkLost, MaclusterError, ProtocolError, Trans
 from core.link.data_plane import Alarm, Receiver
 from core.link.frames import Buffer, FrameType
 from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, BlockMap, FileFacts, hash_at, read_map, read_written
+from core.models.files.checked_files import name_of
 from core.models.files.compared_hashes import Compared, read_compared
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import (
@@ -115,7 +116,7 @@ class FileServing:
         directory = await self._models.find_same("", fingerprint)
         hashes = await self._models.manifest(directory)
         if len(hashes) > MAX_MODEL_FILES:
-            raise TransferError(f"{directory.name} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
+            raise TransferError(f"{name_of(directory)} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
         self._last = await asyncio.to_thread(served_model, directory, hashes, self._last)
         return self._last
 

@@ -19,6 +19,7 @@ import msgspec
 from core.errors import MaclusterError, TransferError
 from core.events import Transfer
 from core.models.files.block_map import HASH_BYTES, BlockMap, hash_at, read_map, write_map
+from core.models.files.checked_files import name_of
 from core.models.files.compared_hashes import Compared, doubtful, read_compared, without_false, write_compared
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_on_disk import size_text
@@ -101,7 +102,7 @@ class HubComparison:
             directory = await self._inventory.models.find_same("", message.fingerprint)
             if message.name in (await asyncio.to_thread(doubtful, directory)).uncompared:
                 await self._throw_away(directory, message.fingerprint, {message.name: b""})
-                self._journal.warn(f"{message.name} of {directory.name} differs from the hub's file; deleting it.")
+                self._journal.warn(f"{message.name} of {name_of(directory)} differs from the hub's file; deleting it.")
         except MaclusterError as error:  # the file stays, and isn't loaded
             self._journal.warn(f"{message.name} differs from the hub's file, but can't be deleted: {error.what}")
 
@@ -110,7 +111,7 @@ class HubComparison:
         there = await asyncio.to_thread(read_map, directory)
         origin = await asyncio.to_thread(read_origin, directory)
         if model is None or there is None or origin is None:
-            raise TransferError(f"{directory.name} changed during the check.", "Load it again.")
+            raise TransferError(f"{name_of(directory)} changed during the check.", "Load it again.")
         return _Files(model, directory, origin, there, {})
 
     async def _told(self, files: _Files, names: Sequence[str], first: str, stack: ExitStack) -> dict[str, bytes]:

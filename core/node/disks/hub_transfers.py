@@ -14,7 +14,6 @@ import msgspec
 
 from core.errors import TransferError, error_from
 from core.models.files.block_map import read_map
-from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
@@ -23,7 +22,7 @@ from core.models.files.model_folder import fingerprint
 from core.node.disks.block_fetch import WantedCopy
 from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder
 from core.node.disks.local_models import LocalModels
-from core.node.disks.transfer_progress import Report
+from core.node.disks.transfer_progress import Report, TransferProgress
 from core.pipe_messages import pack, read_message
 
 _QUIET: Final = {
@@ -33,7 +32,7 @@ _QUIET: Final = {
 }
 
 
-async def download(order: AnyOrder, model: str, limit: ByteRateLimit, report: Report) -> str:
+async def download(order: AnyOrder, model: str, progress: TransferProgress, report: Report) -> str:
     """Carry out `order` in a child; returns the folder that a BeginOrder made. `model`: name for errors.
 
     Cancelling ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't start.
@@ -47,18 +46,21 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit, report: Re
         sent_limit, place = 0, ""
         child.stdin.write(pack(order))
         while True:
-            if limit.bytes_per_s != sent_limit:
-                sent_limit = limit.bytes_per_s
+            if progress.limit.bytes_per_s != sent_limit:
+                sent_limit = progress.limit.bytes_per_s
                 child.stdin.write(pack(LimitOrder(bytes_per_s=sent_limit)))
             try:
                 body = await read_message(child.stdout)
             except asyncio.IncompleteReadError:
                 break
-            progress = msgspec.msgpack.decode(body, type=Fetched)
-            if progress.problem:
-                raise error_from(progress.problem)
-            report("checking" if progress.checking else "running", progress.done, progress.total)
-            place = progress.place
+            fetched = msgspec.msgpack.decode(body, type=Fetched)
+            if fetched.problem:
+                raise error_from(fetched.problem)
+            if fetched.waits_until:
+                progress.wait(fetched.waits_until)
+                continue
+            report("checking" if fetched.checking else "running", fetched.done, fetched.total)
+            place = fetched.place
         if await child.wait() != 0:
             what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
             raise start.fault() or TransferError(what)
@@ -71,13 +73,13 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit, report: Re
             await child.wait()
 
 
-async def begin_model(models: LocalModels, folder: Path, repo: str, revision: str, report: Report) -> str:
+async def begin_model(models: LocalModels, folder: Path, repo: str, revision: str, progress: TransferProgress) -> str:
     """Download a model's settings and headers into `folder`, so that it can be planned; returns its fingerprint.
 
     Raises TransferError, BadModel, ModelMismatch.
     """
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
-    if not (place := await download(order, repo, ByteRateLimit(), report)):
+    if not (place := await download(order, repo, progress, progress.count)):
         raise TransferError(f"Downloading {repo} ended unexpectedly.")
     return await asyncio.to_thread(_settle, Path(place), folder, repo, await models.list())
 
@@ -103,4 +105,4 @@ async def fetch_parts(copy: WantedCopy, report: Report) -> None:
     """Download the wanted parts of a hub model. Raises TransferError."""
     assert copy.model.hub
     order = PartsOrder(folder=str(copy.folder), files=dict(copy.files), origin=copy.model.hub, parts=tuple(copy.wanted))
-    await download(order, copy.model.name, copy.progress.limit, report)
+    await download(order, copy.model.name, copy.progress, report)

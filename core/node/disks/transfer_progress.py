@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Literal
 
 import msgspec
@@ -56,7 +56,13 @@ class TransferProgress:
             self._points.popleft()
         since, before = self._points[0]
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
-        self.update(state=phase, done=done, total=total, bytes_per_s=rate)
+        waits_until = self.now.waits_until if self.now.waits_until > time() else 0.0
+        self.update(state=phase, done=done, total=total, bytes_per_s=rate, waits_until=waits_until)
+        self.publish()
+
+    def wait(self, until: float) -> None:
+        """Record that the hub takes no request before `until`."""
+        self.update(waits_until=until)
         self.publish()
 
     def publish(self) -> None:
@@ -75,5 +81,6 @@ class TransferProgress:
     def end(self, state: EndState, error: MaclusterError | None = None) -> None:
         """Publish that the transfer ended or paused."""
         done = self.now.total if state == "done" else self.now.done
-        self.update(state=state, done=done, bytes_per_s=0.0, problem=error.problem if error else None)
+        problem = error.problem if error else None
+        self.update(state=state, done=done, bytes_per_s=0.0, waits_until=0.0, problem=problem)
         self.publish()

@@ -210,12 +210,12 @@ class Transfers:
         transfer = progress.queued
         if (wanted := transfer.download) and wanted.split:
             models, folder = self._inventory.models, self._folder
-            found = await begin_model(models, folder, wanted.repo, wanted.revision, progress.count)
+            found = await begin_model(models, folder, wanted.repo, wanted.revision, progress)
             progress.update(fingerprint=found)
             return
         if wanted:
             order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-            await download(order, wanted.repo, progress.limit, progress.count)
+            await download(order, wanted.repo, progress, progress.count)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:
             what = f"No linked Mac has {transfer.first.model} now."

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from core.errors import Busy, ModelError, TransferError, UsageError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_written
 from core.models.files.catalog import ModelEntry
+from core.models.files.checked_files import name_of
 from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
 from core.models.files.hub_origin import read_origin
 from core.models.files.layers_on_disk import layers_here
@@ -157,7 +158,7 @@ def _let_go(folder: Path, there: BlockMap, kept: BlockMap, is_still_so: Callable
     try:
         let_go(folder, there, kept, is_still_so)
     except OSError as error:
-        what = f"{folder.name} could not be trimmed: {error.strerror}."
+        what = f"{name_of(folder)} could not be trimmed: {error.strerror}."
         raise TransferError(what, "What its map lists is still there; try again.") from error
 
 

@@ -253,7 +253,8 @@ class PlanMember:
         try:
             word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
             if len(to_frame(word)[1]) > MAX_CONTROL_BODY:
-                raise BadModel(f"{plan.model} has {len(word.files)} files, too many to compare.")
+                what = f"{plan.model} has {len(word.files)} files, too many to compare."
+                raise BadModel(what, "Choose a version of the model with fewer files.")
         except MaclusterError as error:
             word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
         self._checking = None  # the report may end the plan, which must not cancel the report

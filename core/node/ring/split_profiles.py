@@ -15,9 +15,10 @@ import msgspec
 from core.errors import BadModel, Problem, TrustError, UnsupportedModel, error_from
 from core.events import Plan, WireType
 from core.models.files.catalog import ModelEntry
+from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
-from core.models.files.sandbox import Job, run_child
+from core.models.files.sandbox import TRY_AGAIN, Job, run_child
 from core.models.slicing.split_profile import SplitProfile
 from core.requests.plans import PlanPreview
 from core.settings import MIB, VERSION
@@ -26,7 +27,6 @@ from core.trust.private_files import private_folder, read_private, write_private
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
 ANSWER_BYTES: Final = 16 * MIB
-UNTRUSTED: Final = "Fetch the model from a source you trust."
 # memory of a model's parsed headers as Python objects, per byte of header
 _PER_HEADER_BYTE: Final = 16
 
@@ -115,7 +115,7 @@ def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: thre
         module=module,
         arguments=(str(directory), *words),
         subject=f"Examining {entry.name}",
-        fix=UNTRUSTED,
+        fix=TRY_AGAIN,
         seconds=SECONDS,
         rss_bytes=RSS_BYTES + _PER_HEADER_BYTE * headers,
         answer_bytes=ANSWER_BYTES,
@@ -129,16 +129,17 @@ def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T
             return msgspec.json.decode(answer, type=kind)
         problem = msgspec.json.decode(answer, type=Problem)
     except msgspec.MsgspecError as error:
-        raise BadModel(f"Examining {entry.name} fails (exit status {status}).", UNTRUSTED) from error
+        raise BadModel(f"Examining {entry.name} fails (exit status {status}).", TRY_AGAIN) from error
     raise error_from(problem)
 
 
 def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
     if profile.layers != entry.layers:
-        raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
+        what = f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}."
+        raise UnsupportedModel(what, OTHER_VERSION)
     edges = (0, *profile.cuts, profile.layers)
     sent = [profile.boundary_bytes, *(profile.wire_bytes.get(wire, ()) for wire in get_args(WireType))]
     counts = {len(profile.caches), *([len(each) for each in sent] if any(sent) else [])}
     if any(a >= b for a, b in pairwise(edges)) or counts != {profile.layers}:
-        raise UnsupportedModel(f"Examining {entry.name} gave impossible results.")
+        raise UnsupportedModel(f"Examining {entry.name} gave impossible results.", OTHER_VERSION)
     return profile

@@ -307,6 +307,16 @@ def test_an_edit_in_the_middle_goes_on_from_there_where_caches_are_trimmed() -> 
     head.check_parked()
 
 
+def test_the_rest_of_a_cached_prompt_is_read_in_the_chunks_of_a_new_one() -> None:
+    head = Head(1, chunk=8)
+    head.submit(asked := ask("a", prompt=6, tokens=1))
+    head.finish()
+    head.submit(Request(request_id="b", tokens=[*asked.tokens, *range(20)], max_tokens=1))
+    chunks = [work for work in head.finish() if isinstance(work, Chunk)]
+    assert [at + len(chunk.tokens[0]) for chunk in chunks for at in chunk.positions] == [8, 16, 24, 25]
+    assert head.ended["b"].reused == 6
+
+
 def helpers(count: int, common: int = 20) -> list[Request]:
     """Prompts with a common prefix and different ends."""
     return [

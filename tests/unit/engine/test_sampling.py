@@ -29,7 +29,7 @@ from core.engine.sampling import (
     pick_all,
 )
 from core.errors import UsageError
-from core.models.made.made_configs import Shape, config_of
+from core.models.made.made_configs import FAMILIES, Shape
 from core.models.made.maker import random_model
 from core.sampling_options import Sampling
 from tests.support.cluster import choosing
@@ -78,7 +78,7 @@ CASES = [pytest.param(sampling, id=name) for name, sampling in TABLE.items()]
 @cache
 def model(dtype: mx.Dtype = mx.float32) -> nn.Module:
     shape = Shape(layers=2, hidden=64, intermediate=96, vocab=VOCAB, heads=2, kv_heads=2, head_dim=32, context=256)
-    return random_model(config_of("llama", shape), 0, dtype)
+    return random_model(FAMILIES["llama"](shape), 0, dtype)
 
 
 def sampler(

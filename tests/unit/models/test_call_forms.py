@@ -126,6 +126,16 @@ def test_calls_are_read_as_each_family_writes_them(family: str, text: str, calls
     assert "".join(str(said) for _, said in told(family, renamed)).count("other") == calls
 
 
+def test_minimax_m3_writes_objects_and_lists_as_tags() -> None:
+    inner = "<text>5 < 6 & |</text>|<at>|<x>1|</x>|<on>true|</on>|</at>|<tags>|<item>5|</item>|</tags>"
+    text = f'|<tool_call>\n|<invoke name="write">|{inner}|</invoke>\n|</tool_call>'.replace("|", "]<]minimax[>[")
+    kinds = {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}}
+    tool = Tool(name="write", parameters=json.dumps({"type": "object", "properties": kinds}))
+    (call,) = Family("minimax_m3").reader((tool,)).read(text)
+    assert isinstance(call, ToolCall)
+    assert json.loads(call.arguments) == {"text": "5 < 6 & ", "at": {"x": 1, "on": True}, "tags": ["5"]}
+
+
 @pytest.mark.parametrize("family", ["llama", "harmony", "mistral", "deepseek"])
 @pytest.mark.parametrize("text", ["Hello", '{"a": 1}', '{"names": ["write"]}', "{", "[1]", "\n", "to be", "Note: < 3"])
 def test_an_answer_without_calls_is_text(family: str, text: str) -> None:

@@ -292,8 +292,10 @@ def test_what_cannot_be_used_is_listed_with_the_reason(model: Path, tmp_path: Pa
     (root / "nothing").mkdir()
     loading = hub_repository(root, model, "someone/loading")
     (loading / "snapshots" / "abc" / SHARD).unlink()
-    (loading / "blobs" / "x.incomplete").touch()
-    (root / "models--someone--begun" / "blobs").mkdir(parents=True)
+    (loading / "blobs" / "x.incomplete").write_bytes(b"x")
+    refused = root / "models--someone--refused" / "blobs"
+    refused.mkdir(parents=True)
+    (refused / "y.incomplete").touch()
     catalog = Catalog([root])
     good, *broken = catalog.survey()
     assert isinstance(good, ModelEntry)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import packages_distributions, requires
+from importlib.util import find_spec
+from multiprocessing import Pipe
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -11,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from core.demo import DEMO_MODEL
 from core.errors import NodeError
+from core.local import mlx_lm_process
 from core.models.files.child_start import ChildStart, start_fault
 from core.models.files.declared_packages import DECLARED
 from core.models.files.ready_child import ReadyChild
@@ -60,6 +65,22 @@ async def test_a_child_does_not_see_packages_that_nobody_declared() -> None:
     process = await TokenizerProcess.start(Path(DEMO_MODEL))
     assert process.read.vocab_size > 0
     await process.end()
+
+
+@pytest.mark.usefixtures("strangers")
+def test_nor_does_the_mlx_lm_that_rings_are_compared_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    assert find_spec("torch")
+    seen, mlx_lm = list[object](), ModuleType("mlx_lm")
+    mlx_lm.__getattr__ = lambda _: seen.append(find_spec("torch"))  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "mlx_lm", mlx_lm)
+    ours, theirs = Pipe()
+    ours.close()
+    with pytest.raises(EOFError):
+        mlx_lm_process._answer(theirs)
+    assert seen
+    assert not any(seen)
 
 
 def test_the_declared_packages_are_those_of_the_installed_requirements() -> None:

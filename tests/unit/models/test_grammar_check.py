@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from core.constraint import Grammar
 from core.errors import UsageError
@@ -55,8 +56,8 @@ def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> N
     check(honest, child.run)
     assert child._child
     with pytest.raises(UsageError, match="in time"):
-        check(honest, child.run, seconds=0.0)
+        check(honest, lambda job, data: child.run(replace(job, seconds=0.0), data))
     with pytest.raises(UsageError, match="memory"):
-        check(honest, child.run, rss=1)
+        check(honest, lambda job, data: child.run(replace(job, rss_bytes=1), data))
     with pytest.raises(UsageError, match="tools: f: The schema can't be enforced: uniqueItems"):
         check({"a": schema, "tools: f": grammar("lark", 'start: %json {"uniqueItems": true}')}, child.run)

@@ -9,7 +9,7 @@ import pytest
 from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
 from core.models.text.grammar import matcher_of, tokenizer_of
-from core.models.text.harmony import as_tags, harmony_grammar, harmony_turns
+from core.models.text.harmony import MAX_THOUGHT, as_tags, harmony_grammar, harmony_turns
 from core.models.text.template_values import one_call_each, said_before
 from core.requests.answers import Message
 from tests.unit.models.test_call_forms import told, write
@@ -104,6 +104,9 @@ def test_an_answer_is_enforced_behind_its_channels() -> None:
     for grammar in (must, free):
         assert [holds(grammar, text) for text in (called, THOUGHT + called, wrong)] == [True, True, False]
     assert [holds(grammar, f"{THOUGHT}{FINAL}Hello") for grammar in (must, free)] == [False, True]
+    assert [holds(must, n * THOUGHT + called) for n in (2, 3)] == [True, False]
+    long = THOUGHT.replace("User greets.", "x" * (MAX_THOUGHT + 1)) + called
+    assert [holds(grammar, long) for grammar in (must, free)] == [False, True], "else the call would never come"
     for kind, source, right in [
         ("json_schema", json.dumps({"type": "null"}), "null"),
         ("regex", "a/b\\nc", "a/b\nc"),

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from huggingface_hub.errors import DisabledRepoError, HfHubHTTPError
+from huggingface_hub.errors import DisabledRepoError, GatedRepoError, HfHubHTTPError
 
-from core.errors import ModelError
-from core.models.files import hub_download_parts, hub_download_whole
+from core.errors import BadModel, ModelError
+from core.models.files import hub_download_parts, hub_download_whole, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.catalog import Catalog
 from core.models.files.hub_download import explained
-from core.models.files.hub_download_messages import BeginOrder, FetchOrder
-from core.models.files.hub_reader import _wait_of
+from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder
+from core.models.files.hub_reader import FIRST_WAIT_S, Patience
 from core.models.files.safetensors import INDEX_NAME
 from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
+from tests.support.models import read_entry, scan
 
 
 @pytest.fixture
@@ -91,6 +93,26 @@ async def test_what_cannot_run_is_refused_before_its_weights_come(
     assert not (tmp_path / "models").exists(), "nothing is left behind"
 
 
+async def test_a_gated_model_that_was_refused_is_no_unfinished_download(hub: Hub, tmp_path: Path) -> None:
+    hub.fault = lambda name, number: "gated"
+    whole = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
+    with pytest.raises(GatedRepoError) as caught:
+        await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
+    assert explained(caught.value, "acme/toy").what.startswith("acme/toy is gated")
+    assert Catalog([tmp_path / "cache"]).survey() == []
+
+
+async def test_a_model_that_came_in_parts_keeps_the_name_of_its_repository(hub: Hub, tmp_path: Path) -> None:
+    told = list[Fetched]()
+    order = BeginOrder(repo="acme/toy", revision="main", below=str(tmp_path / "models"))
+    await asyncio.to_thread(hub_download_parts.begin, order, told.append)
+    assert [entry.name for entry in scan([tmp_path / "models"])] == ["acme/toy"]
+    place = Path(told[-1].place)
+    (place / "tokenizer.json").unlink()
+    with pytest.raises(BadModel, match=r"^acme/toy has no tokenizer"):
+        read_entry(place)
+
+
 async def test_an_index_that_is_left_over_on_the_hub_hinders_nobody(hub: Hub, tmp_path: Path) -> None:
     (hub.folder / INDEX_NAME).unlink()
     make_model(hub.folder, "llama", layers=1, files=1)
@@ -134,5 +156,13 @@ def test_each_refusal_of_the_hub_has_its_own_words(error: Exception, what: str, 
         ({"ratelimit": '"api";r=7;t=55', "retry_after": "8"}, 8.0),
     ],
 )
-def test_a_limited_request_waits_as_long_as_the_hub_says(headers: dict[str, str], wait_s: float) -> None:
-    assert _wait_of(refusal(429, HfHubHTTPError, **headers)) == wait_s
+def test_a_limited_request_waits_as_long_as_the_hub_says_and_reports_it(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], wait_s: float
+) -> None:
+    told, waited = list[Fetched](), list[float]()
+    patience = Patience(told.append)
+    monkeypatch.setattr(patience.stop, "wait", waited.append)
+    monkeypatch.setattr(hub_reader, "time", lambda: 1000.0)
+    patience.wait(refusal(429, HfHubHTTPError, **headers), 1)
+    assert waited == [max(wait_s, FIRST_WAIT_S)]
+    assert [each.waits_until for each in told] == [1000.0 + wait_s] * bool(wait_s)

@@ -35,6 +35,11 @@ def test_layout_bytes_equal_file_bytes(made: Path) -> None:
     assert sum(halves) == layout.total_bytes + (layout.embed_bytes if layout.tied else 0)
 
 
+def test_two_processes_of_the_tokenizer_are_counted(made: Path) -> None:
+    file_bytes = (made / "tokenizer.json").stat().st_size
+    assert read_folder(made).layout().tokenizer_bytes == int(2 * (75e6 + 10.5 * file_bytes))
+
+
 def test_a_token_needs_all_but_the_experts_that_it_does_not_pass(made: Path) -> None:
     """Each of these families passes two of its four."""
     layout = read_folder(made).layout()

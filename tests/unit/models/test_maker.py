@@ -55,9 +55,9 @@ def test_weights_lie_in_several_files_in_the_order_of_layers(tmp_path: Path) -> 
 
 
 def test_the_command_line_makes_a_model(tmp_path: Path) -> None:
-    main([str(tmp_path), "--family", "qwen3", "--layers", "3", "--bits", "8", "--no-chat"])
+    main([str(tmp_path), "--family", "qwen3", "--layers", "3", "--kv-heads", "1", "--dtype", "float16"])
     entry = read_entry(tmp_path)
-    assert (entry.model_type, entry.layers, entry.quantization) == ("qwen3", 3, "8-bit")
+    assert (entry.model_type, entry.layers, entry.quantization) == ("qwen3", 3, "float16")
 
 
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:

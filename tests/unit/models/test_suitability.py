@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import BadModel, ModelError, UnsupportedModel
-from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
+from core.errors import UnsupportedModel
+from core.models.files.catalog import Catalog, ModelEntry
 from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.model_settings import ModelSettings, settings_of
 from core.models.files.safetensors import INDEX_NAME
@@ -92,21 +92,13 @@ def test_a_reordered_gptq_model_is_known_by_its_index() -> None:
         check_suitable(settings(quantised("gptq", bits=4), TOKENIZER, **index))
 
 
-@pytest.mark.parametrize(
-    ("files", "error", "words"),
-    [
-        ({"tiktoken.model", "tokenization_kimi.py"}, UnsupportedModel, r"tokenizer as code \(tokenization_kimi.py\)"),
-        ({"tiktoken.model"}, UnsupportedModel, "which macluster never runs"),
-        ({"tekken.json"}, UnsupportedModel, "Mistral's own form"),
-        (set(), BadModel, "has no tokenizer"),
-    ],
-)
-def test_a_model_whose_tokenizer_cannot_be_read_is_refused(
-    files: set[str], error: type[ModelError], words: str
-) -> None:
-    with pytest.raises(error, match=words) as caught:
-        check_suitable(settings({}, frozenset({"config.json", *files})))
-    assert "ownload the model again" not in caught.value.fix
+@pytest.mark.parametrize("said", [{"indexer_types": ["full", "shared"]}, {"index_topk_freq": 4}])
+def test_layers_without_an_indexer_of_their_own_are_refused(said: dict[str, object]) -> None:
+    """GLM-5.2 and 5.3 have them, GLM-5 and 5.1 don't."""
+    with pytest.raises(UnsupportedModel, match="Layers of acme/x share an indexer"):
+        check_suitable(settings({"model_type": "glm_moe_dsa", **said}))
+    for same in ({}, {"indexer_types": ["full", "full"]}, {"index_topk_freq": 1}):
+        check_suitable(settings({"model_type": "glm_moe_dsa", **same}))
 
 
 def test_a_model_without_a_chat_template_is_noted() -> None:
@@ -131,51 +123,6 @@ async def test_a_plan_over_imagined_macs_tells_the_notes_on_its_model(model: Pat
     assert NO_TEMPLATE in preview.plan.notes
 
 
-def emptied(folder: Path, **files: str) -> None:
-    shutil.rmtree(folder)
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name.replace("__", ".")).write_text(content)
-
-
-LORA = {"adapter_config__json": json.dumps({"base_model_name_or_path": "acme/base"}), "adapters__safetensors": ""}
-
-
-@pytest.mark.parametrize(
-    ("files", "words", "fix"),
-    [
-        (LORA, "a LoRA adapter for acme/base", "acme/base"),
-        ({"x__gguf": ""}, "x.gguf in little-llama holds GGUF weights", "mlx-community"),
-        ({"consolidated__safetensors": "", "params__json": "{}"}, "in their maker's own form", "mlx-community"),
-        ({"model_index__json": "{}"}, "makes images", "another model"),
-        ({"model__onnx": ""}, "weights for ONNX", "mlx-community"),
-        ({}, "little-llama is empty", "Download"),
-        ({"model__safetensors": ""}, "has no config.json", "Download the model again"),
-    ],
-)
-def test_a_folder_that_is_no_model_is_named_for_what_it_is(
-    model: Path, files: dict[str, str], words: str, fix: str
-) -> None:
-    emptied(model, **files)
-    with pytest.raises(ModelError, match=words) as caught:
-        read_folder(model)
-    assert fix in caught.value.fix
-
-
-def test_a_single_file_is_no_model(tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").touch()
-    with pytest.raises(UnsupportedModel, match=r"x\.gguf is a file"):
-        read_entry(tmp_path / "x.gguf")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_pointer_of_git_lfs_is_told_from_the_file(model: Path, name: str) -> None:
-    (model / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
-    with pytest.raises(BadModel, match=f"{name} is only a pointer") as caught:
-        read_entry(model)
-    assert "git lfs pull" in caught.value.fix
-
-
 def test_an_index_left_over_from_another_form_does_not_count(model: Path) -> None:
     before = fingerprint(model)
     old = {"weight_map": {"model.embed_tokens.weight": "model-00001-of-00002.safetensors"}}
@@ -193,14 +140,6 @@ def test_the_folders_of_lm_studio_are_found_by_publisher_and_name(model: Path, t
     make_model(root / "other" / "little", "llama", layers=3)
     with pytest.raises(UnsupportedModel, match="a folder of models, such as acme/little"):
         read_entry(root)
-
-
-def test_the_folder_of_ollama_is_named(tmp_path: Path) -> None:
-    for name in ("blobs", "manifests"):
-        (tmp_path / "models" / name).mkdir(parents=True)
-    [found] = Catalog([tmp_path / "models"]).survey()
-    assert isinstance(found, BrokenModel)
-    assert "Ollama" in found.problem.what
 
 
 def test_a_path_may_look_like_a_pattern(model: Path, tmp_path: Path) -> None:

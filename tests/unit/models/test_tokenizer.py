@@ -64,7 +64,7 @@ def test_raw_equals_a_prompt_that_is_a_string(tokens: Tokens, theirs: TokenizerW
 def test_without_a_template_one_message_is_sent_raw_and_a_conversation_is_refused(tmp_path: Path) -> None:
     make_model(tmp_path, "llama", layers=1, chat=False)
     plain = Tokens.load(tmp_path)
-    assert not plain.has_chat_template
+    assert not plain._wrapper.has_chat_template
     assert plain.encode(CHAT[-1:], raw=False) == plain.encode(CHAT, raw=True)
     with pytest.raises(UsageError, match="has no chat template"):
         plain.encode(CHAT, raw=False)

@@ -127,7 +127,7 @@ async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_fro
     three.has({0, *macs.blocks[2 * third :]})
     for each in (one, two, three):
         assert NAME in doubtful(each.directory).uncompared
-        with pytest.raises(BadModel, match="of toy was not compared"):
+        with pytest.raises(BadModel, match="of acme/toy was not compared"):
             check_compared(each.directory)
     await one.ensure()
     asked = [block for _, run in macs.given for block in range(run.first, run.first + run.count)]

@@ -1,6 +1,7 @@
 from itertools import combinations, pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from core.plan.split_layers import split_layers
 from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
 from tests.support.planning import FLAT, peer, planned, profile
+from tui.cli.plan import plan_facts, plan_lines
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,22 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
     assert [(s.start, s.stop, s.weight_bytes // GB) for s in plan.stages] == [(0, 7, 12), (7, 10, 3)]
     assert plan.output == "aaa"
     assert plan.topology == "private"
+
+
+# a model whose tokenizer takes 8 GB
+WORDY = msgspec.structs.replace(FLAT, tokenizer_bytes=8 * GB)
+
+
+def test_the_tokenizer_takes_memory_of_the_head_which_holds_fewer_layers() -> None:
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": WORDY, "context": 64, "plan_gen": 3}
+    plan = make_plan(**wish, peers=[peer("a", 24), peer("b", 12)])
+    assert [(s.stop - s.start, s.tokenizer_bytes // GB) for s in plan.stages] == [(6, 8), (4, 0)]
+    assert plan.head.needed_bytes == (6 + 2 + 3 + 8) * GB + 6 * GB // 10
+    assert "tokenizer" in plan_lines(plan)[1]
+    free = [facts["free_bytes"] for facts in plan_facts(plan)["stages"]]
+    assert free == [24 * GB - plan.head.needed_bytes, 12 * GB - plan.stages[1].needed_bytes]
+    with pytest.raises(DoesNotFit, match=r"24\.0 GB needed in total"):
+        make_plan(**wish, peers=[peer("a", 19), peer("b", 4)])
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the_mac() -> None:
@@ -192,7 +210,7 @@ def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has
     assert "uncompressed" in caught.value.fix
 
 
-@pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 100), (2 * CHUNK_BYTES, 1)])
+@pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 64), (2 * CHUNK_BYTES, 1)])
 def test_a_chunk_of_the_prompt_fits_a_frame(widest: int, chunk: int) -> None:
     found = profile(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 4, "plan_gen": 1}

@@ -8,10 +8,13 @@ from rich.cells import cell_len
 
 from core.errors import UsageError
 from core.events import Peer, Snapshot, Stage, StageState, Transfer
+from core.node.disks import transfer_progress
+from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.screen_events import PLAN
 from tui.state.disks import comes_here, copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
+from tui.state.format import clock
 from tui.state.load_options import (
     contexts,
     download_of,
@@ -148,6 +151,16 @@ def test_a_cell_stands_for_layers_that_are_all_there(
 )
 def test_what_comes_says_where_from(mac: str, more: dict[str, object], words: str) -> None:
     assert transfer_words(coming(mac, **more), NOW, 80)[0] == words
+
+
+def test_a_download_says_until_when_the_hub_takes_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[Transfer]()
+    progress = TransferProgress(QueuedTransfer(first=coming("A", source="")), lambda transfer, _: told.append(transfer))
+    progress.wait(1000.0)
+    assert transfer_words(told[-1], NOW, 80)[1] == f"the hub takes no request before {clock(1000.0, seconds=True)}"
+    monkeypatch.setattr(transfer_progress, "time", lambda: 1001.0)
+    progress.count("running", GB, 4 * GB)
+    assert "1.0/4.0 GB" in transfer_words(told[-1], NOW, 80)[1]
 
 
 def test_what_is_paused_or_limited_says_so() -> None:

@@ -34,7 +34,10 @@ from tui.cli.plan import plan_facts, plan_lines, preview_facts, preview_lines
 from tui.cli.status import status_facts, status_lines, unfinished_facts, unfinished_lines, worker_facts
 from tui.state.plan_words import survival
 
-STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "step_bytes", "budget_bytes", "free_bytes", "sees"]
+STAGE = [
+    *("peer", "device_id", "start", "stop", "bytes", "kv_bytes", "step_bytes", "tokenizer_bytes", "budget_bytes"),
+    *("free_bytes", "sees"),
+]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
 
 
@@ -266,7 +269,7 @@ def test_lines_for_people() -> None:
     names = {p.device_id: p.name for p in now.peers}
     plan = plan_lines(now.plan)
     assert plan[0] == "Plan: toy, 4 layers, topology private, context 64 tokens"
-    assert plan[2].split() == ["mac0", "(head)", "0–1", "2", *["0.0", "MB"] * 5]
+    assert plan[2].split() == ["mac0", "(head)", "0–1", "2", *["0.0", "MB"] * 6]
     assert len({len(line) for line in plan[1:-1]}) == 1
     hops = hop_lines(now.hops, names)
     expected = ["mac0", "→", "mac1", "4", "2.00", "MB", "1.00", "2.00", "0.10", "0.20", "0.30", "1.5"]
