@@ -152,12 +152,17 @@ class Answers:
         self.send()
 
     def send(self) -> None:
-        """Hand waiting answers to the worker, if the ring is ready."""
+        """Hand waiting answers to the worker, if the ring is ready; those at which one died in turn, so that another
+        death has one cause.
+        """
         plan = self._leader.plan
         if plan is None or not self._leader.ready:
             return
         macs = frozenset(part.device_id for part in plan.parts)
+        is_tried = any(one.is_handed_over and one.deaths for one in self._running.values())
         for running in [one for one in self._running.values() if not (one.is_handed_over or one.end)]:
+            if running.deaths and is_tried:
+                continue
             try:
                 running.join(macs)
             except OSError as error:
@@ -166,6 +171,7 @@ class Answers:
             self._mirror.limit = plan.mirror_bytes
             mirrored = self._mirror.begin(running.request_id, running.known)
             self._supervisor.send(running.hand_over(mirrored))
+            is_tried = is_tried or running.deaths > 0
 
     def suspend(self) -> None:
         """Ignore reports of the workers, which are about to be replaced; `send` hands the answers over again."""
@@ -194,6 +200,7 @@ class Answers:
         """End an answer with what it has; unknown ids are ignored, since it may just have ended."""
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
+            self.send()
 
     def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
         self.active_at = monotonic()
@@ -211,7 +218,7 @@ class Answers:
             case Token():
                 if running.is_next(report):
                     self._leader.served()
-                    running.read(report, self._write)
+                    running.read(report, self._read)
             case AnswerDone(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
                 running.losses += 1
                 running.is_handed_over = False
@@ -249,6 +256,13 @@ class Answers:
             text, done = running.rest(), running.end
             reason = "stop" if running.stopped and done.finish_reason == "length" else done.finish_reason
             self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
+            self.send()
+
+    def _read(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
+        was_tried = running.deaths > 0
+        self._write(running, report, decoded)
+        if was_tried:
+            self.send()
 
     def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
         """Commit and show a token. One that can't be written is not shown and ends the answer, as a stop text does."""
