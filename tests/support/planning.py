@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from core.events import Peer, Plan, Stage
 from core.models.files.cache_size import CacheSize
@@ -12,21 +12,18 @@ from core.models.slicing.split_profile import SplitProfile
 from core.plan.make_plan import make_plan
 from core.settings import GB
 
-
-class FlatLayout(Layout, frozen=True, kw_only=True):
-    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context.
-
-    Ranks share 8 heads, and each has 1 GB of unshared layers.
-    """
-
-    layers: int = 10
-    layer_bytes: tuple[int, ...] = (GB,) * 10
-    token_bytes: tuple[int, ...] = (GB,) * 10
-    embed_bytes: int = 2 * GB
-    output_bytes: int = 3 * GB
-    tied: bool = False
-    caches: tuple[CacheSize, ...] = (CacheSize(fixed_bytes=GB // 10),) * 10
-    sharding: Sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
+# layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context; ranks share 8 heads, and each has
+# 1 GB of unshared layers
+FLAT: Final = Layout(
+    layers=10,
+    layer_bytes=(GB,) * 10,
+    token_bytes=(GB,) * 10,
+    embed_bytes=2 * GB,
+    output_bytes=3 * GB,
+    tied=False,
+    caches=(CacheSize(fixed_bytes=GB // 10),) * 10,
+    sharding=Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20),
+)
 
 
 def peer(name: str, gigabytes: int) -> Peer:
@@ -34,11 +31,11 @@ def peer(name: str, gigabytes: int) -> Peer:
 
 
 def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
-    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FlatLayout().caches[:1] * layers} | more)
+    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FLAT.caches[:1] * layers} | more)
 
 
 def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 64, "plan_gen": 1}
     return make_plan(**wish, peers=macs, profile=found, **how)
 
 

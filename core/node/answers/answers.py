@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,8 @@ class Answers:
             stop = partial(self.cancel, request_id)
             try:
                 yield running.accepted
-                saying = answer_stream(_said_of(events), running.reader(), stop, one_call=request.one_call)
+                followed = (event async for event in events if isinstance(event, Followed))
+                saying = answer_stream(followed, running.reader(), stop, one_call=request.one_call)
                 async with aclosing(saying) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
@@ -333,9 +334,3 @@ class Answers:
         )
         if done.problem:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
-
-
-async def _said_of(events: AsyncIterator[object]) -> AsyncIterator[Followed]:
-    async for event in events:
-        if isinstance(event, Followed):
-            yield event
