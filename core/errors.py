@@ -227,6 +227,12 @@ class NotLoaded(NodeError):
     fix_by_default = "Load one: `macluster load MODEL`."
 
 
+class NotReady(NotLoaded):
+    """A model is loading, or its plan is recovering."""
+
+    fix_by_default = "Try again when that is over."
+
+
 class Parked(NodeError):
     """An answer stopped because a Mac is missing; its text is kept and can be continued."""
 

@@ -16,6 +16,9 @@ _NAMED: Final = (
     (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not supported"),
     (re.compile(r"Object missing required field `([^`]+)`"), "{} is missing"),
 )
+_HALF: Final = re.compile(
+    rb"(?<!\\ud[89ab][0-9a-f]{2})\\ud[c-f][0-9a-f]{2}|\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])", re.IGNORECASE
+)
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -39,8 +42,19 @@ def decoded(raw: bytes, kind: type[_T], *, as_written: bool = False) -> _T:
         raise UsageError("The JSON is nested too deeply.") from error
     except UnicodeDecodeError as error:
         raise UsageError("The text is not UTF-8.") from error
-    except msgspec.MsgspecError as error:
+    except msgspec.ValidationError as error:
         raise refusal(error, as_written=as_written) from error
+    except msgspec.DecodeError as error:
+        raise UsageError(_broken(raw, str(error))) from error
+
+
+def _broken(raw: bytes, said: str) -> str:
+    """Say why bytes are not JSON."""
+    if not raw.strip():
+        return "The body is empty; it must be JSON."
+    if half := _HALF.search(raw):
+        return f"The JSON has half of a surrogate pair: {half[0].decode()} at byte {half.start()}."
+    return f"{said.replace('Input data was truncated', 'The JSON ends too early')}."
 
 
 def refusal(error: msgspec.MsgspecError, *, as_written: bool = False) -> UsageError:
@@ -63,6 +77,8 @@ def plain(error: msgspec.MsgspecError, *, as_written: bool = False) -> str:
         return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
     if said.startswith("Invalid enum value "):
         return f"{name} cannot be {said.removeprefix('Invalid enum value ')}"
+    if said == "Number out of range":
+        return f"{name} is out of range"
     return f"{name} is malformed"
 
 

@@ -9,8 +9,9 @@ import msgspec
 
 from core.errors import DoesNotFit
 from core.events import Peer, Plan
+from core.models.files.layout import Layout
 from core.plan.make_plan import gigabytes
-from core.plan.stage_sizes import LayoutBytes, StageSizes
+from core.plan.stage_sizes import StageSizes
 
 
 class DraftOnHead(NamedTuple):
@@ -20,7 +21,7 @@ class DraftOnHead(NamedTuple):
     needed_bytes: int
 
 
-def draft_on_head(name: str, layout: LayoutBytes, context: int, head: Peer) -> DraftOnHead:
+def draft_on_head(name: str, layout: Layout, context: int, head: Peer) -> DraftOnHead:
     stage = StageSizes(layout, None, context, None).stage(head, range(layout.layers), output=True)
     return DraftOnHead(name, stage.needed_bytes)
 

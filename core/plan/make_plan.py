@@ -66,7 +66,8 @@ def _with_context(inputs: PlanInputs) -> tuple[PlanInputs, str]:
 
     def macs_for(context: int, free: float) -> int:
         try:
-            head, *others = _with_free(peers_at(context), free)
+            budgets = [(peer, int(peer.budget_bytes * (1 - free))) for peer in peers_at(context)]
+            head, *others = [msgspec.structs.replace(peer, budget_bytes=budget) for peer, budget in budgets]
             there: PlanInputs = {**inputs, "context": context, "peers": [head, *others]}
             if shortage(_draft(there)):
                 return 0
@@ -78,10 +79,6 @@ def _with_context(inputs: PlanInputs) -> tuple[PlanInputs, str]:
 
     chosen = choose_context(longest, macs_for)
     return {**inputs, "context": chosen.tokens, "peers": peers_at(chosen.tokens)}, chosen.why
-
-
-def _with_free(peers: Sequence[Peer], share: float) -> list[Peer]:
-    return [msgspec.structs.replace(peer, budget_bytes=int(peer.budget_bytes * (1 - share))) for peer in peers]
 
 
 def _draft(inputs: PlanInputs) -> Plan:

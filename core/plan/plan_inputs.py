@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict, cast
 
 from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, WireType
+from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.balance_by_speed import StageSeconds
-from core.plan.stage_sizes import LayoutBytes
 from core.requests.plans import Forecast, PlanRequest
 
 
@@ -43,7 +43,7 @@ class PlanInputs(PlanOptions, PlanContext):
 
     model: str
     fingerprint: str
-    layout: LayoutBytes
+    layout: Layout
     peers: Sequence[Peer]
     plan_gen: int
     profile: NotRequired[SplitProfile | None]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from core.events import Peer, Stage
-from core.models.files.cache_size import CacheSize
-from core.models.files.sharding import Sharding
-from core.models.files.step_size import StepSize
+from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.numbers import MOST
 from core.plan.nearest_cuts import Overflow
@@ -19,37 +17,10 @@ from core.settings import DEFAULT_ROWS, FAR_BACK, MAX_DRAFT, PREFILL_CHUNK
 GROWING: Final = 2
 
 
-class LayoutBytes(Protocol):
-    """Sizes of a model (`core.models.files.layout.Layout` implements it)."""
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        """Bytes of the weights of [start, stop)."""
-
-    @property
-    def caches(self) -> Sequence[CacheSize]:
-        """Approximate cache size of each layer."""
-
-    @property
-    def step(self) -> StepSize:
-        """Approximate memory of a step."""
-
-    @property
-    def sharding(self) -> Sharding:
-        """How it would be divided among ranks."""
-
-    @property
-    def tokenizer_bytes(self) -> int:
-        """Memory of the tokenizer's processes."""
-
-
 class StageSizes(NamedTuple):
     """Sizes of a model with caches of `context` tokens, from its `profile` if it was examined, else approximate."""
 
-    layout: LayoutBytes
+    layout: Layout
     profile: SplitProfile | None
     context: int
     kv_bits: int | None  # None: the model's own

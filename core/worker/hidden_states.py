@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import mlx.core as mx
 
@@ -11,23 +11,16 @@ from core.errors import ProtocolError
 from core.events import WireType
 from core.link.arrays import Arrived, decode_arrays, encode_arrays, packed_arrays
 from core.link.frames import Buffer
-from core.models.slicing.boundary import DTYPES, Kind
+from core.models.slicing.boundary import DTYPES
+from core.models.slicing.slots import Slice
 
 LARGEST: Final = 127  # largest 8-bit magnitude
-
-
-class Receives(Protocol):
-    """A slice of a model."""
-
-    @property
-    def incoming(self) -> Sequence[Kind]:
-        """Shapes after [row, position], and types, of its inputs, in the order in which they travel."""
 
 
 class HiddenStates:
     """Packs and unpacks the hidden states of one stage. Arrays of other than real numbers travel unchanged."""
 
-    def __init__(self, wire: WireType | None, layers: Receives) -> None:
+    def __init__(self, wire: WireType | None, layers: Slice) -> None:
         self._wire, self._layers = wire, layers
 
     def encode(self, arrays: Sequence[mx.array]) -> list[Buffer]:

@@ -166,7 +166,7 @@ async def test_who_asks_again_and_again_for_a_model_is_answered_one_at_a_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link, hashed, serving = Deaf(), 0, pair.sender.copying.serving
-    serving._sender = link
+    serving._sender = link  # type: ignore[assignment]
     manifest = pair.sender.copying._models.manifest
 
     async def counted(directory: Path) -> dict[str, str]:
@@ -196,7 +196,7 @@ async def test_as_many_links_as_a_mac_asks_for_at_once_are_opened(pair: Pair) ->
 
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
     link = Deaf()
-    holdings = ModelInventory(OWN, pair.sender.copying._models, link, Bus())
+    holdings = ModelInventory(OWN, pair.sender.copying._models, link, Bus())  # type: ignore[arg-type]
     flood = asyncio.gather(*(holdings.handle_message(OTHER, HoldsRequest()) for _ in range(FLOOD)))
     await until(lambda: bool(link.sent))
     link.heard.set()
@@ -208,7 +208,7 @@ async def test_what_a_mac_told_before_it_looked_is_no_answer(pair: Pair) -> None
     link, other, plan = Deaf(), mac_id(1), plan_of(2)
     link.contacts = {other: object()}
     link.heard.set()
-    holdings = ModelInventory(mac_id(0), pair.sender.copying._models, link, Bus())
+    holdings = ModelInventory(mac_id(0), pair.sender.copying._models, link, Bus())  # type: ignore[arg-type]
     await holdings.handle_message(other, Holds(models=()))
     checking = asyncio.ensure_future(holdings.renew(plan))
     await until(lambda: HoldsRequest(number=1) in link.sent)

@@ -83,6 +83,7 @@ def test_a_second_node_on_one_home_says_so_and_touches_nothing(home: Path) -> No
     second = macluster(home, "node", "--host", "127.0.0.1", "--port", "0", "--no-multicast", "--discard")
     pid = (home / "node.lock").read_text()
     assert (second.returncode, f"Another node (process {pid}) runs on {home} already." in second.stderr) == (1, True)
+    assert "press A, then o, in macluster" in second.stderr
     assert (home / "node.sock").stat().st_ino == before
     assert facts(home, "status")["peers"]
 

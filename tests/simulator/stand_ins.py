@@ -11,8 +11,7 @@ from typing import Any, Final
 from core.events import Plan
 from core.models.files.cache_size import CacheSize
 from core.models.files.catalog import ModelEntry
-from core.models.files.sharding import Sharding
-from core.models.files.step_size import StepSize
+from core.models.files.layout import Layout
 from core.models.text.text_messages import Decoded
 from core.node.disks.holdings import Holdings
 from core.node.disks.messages import FalseFile
@@ -24,28 +23,24 @@ from tests.simulator.keys import NOWHERE
 
 LAYERS: Final = 4
 LAYER_BYTES: Final = {"large": GB, "small": GB // 2}
+CACHES = (CacheSize(),) * LAYERS
 EOS = frozenset({21, 37})
 TEXT_S: Final = 0.002  # longer than a step may take, so several tokens are in flight
 
 
-class Layout:
+def layout_of(model: str) -> Layout:
     """Layers of the same size as the embedding and the output head."""
-
-    layers = LAYERS
-    total_bytes = 0
-    caches = (CacheSize(),) * LAYERS
-    step = StepSize()
-    sharding = Sharding()
-    tokenizer_bytes = 0
-
-    def __init__(self, model: str) -> None:
-        self._layer_bytes = LAYER_BYTES[model]
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        return (stop - start + embed + output) * self._layer_bytes
-
-    def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
-        return self.stage_bytes(start, stop, embed=False, output=output)
+    size = LAYER_BYTES[model]
+    each = (size,) * LAYERS
+    return Layout(
+        layers=LAYERS,
+        layer_bytes=each,
+        token_bytes=each,
+        embed_bytes=size,
+        output_bytes=size,
+        tied=False,
+        caches=CACHES,
+    )
 
 
 class Models:
@@ -68,7 +63,7 @@ class Models:
         return entry(model)
 
     async def layout(self, found: ModelEntry) -> Layout:
-        return Layout(found.name)
+        return layout_of(found.name)
 
     async def of(self, found: ModelEntry) -> None:
         """A split profile that allows a cut anywhere."""

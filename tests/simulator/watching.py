@@ -22,7 +22,7 @@ from core.plan.make_plan import make_plan
 from core.plan.survival import options_after_loss
 from core.requests.plans import LoadRequest
 from tests.simulator.mac import Mac, Node
-from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
+from tests.simulator.stand_ins import EOS, LAYERS, entry, layout_of
 from tests.simulator.world import World
 from tests.support.simulated import alone
 
@@ -169,7 +169,7 @@ class Watching:
             make_plan(
                 model=request.model,
                 fingerprint=entry(request.model).fingerprint,
-                layout=Layout(request.model),
+                layout=layout_of(request.model),
                 peers=macs,
                 plan_gen=1,
                 **options_after_loss(request, len(macs)),

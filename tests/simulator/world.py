@@ -24,7 +24,7 @@ from core.plan import mirror as plan_mirror
 from core.trust import identity, trust_assessment
 from core.trust.roster import store as roster_files
 from core.worker import mirroring
-from tests.simulator import disk
+from tests.simulator import disk, stand_ins
 from tests.simulator.keys import NAMES
 from tests.simulator.kind import Kind
 from tests.simulator.loop import PROCESS, Loop
@@ -32,7 +32,7 @@ from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Network
 from tests.simulator.program import Program
 from tests.simulator.sessions import FILES
-from tests.simulator.stand_ins import LAYERS, Layout
+from tests.simulator.stand_ins import LAYERS
 from tests.support import simulated as simulated_ring
 
 
@@ -127,7 +127,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(mirroring, "SPAN_BYTES", 256)  # about four tokens
         patch.setattr(kv_mirror, "GIVEN_BYTES", 200)
         patch.setattr(simulated_ring, "STATES", frozenset({1, 3} if world.kind.states else ()))
-        patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
+        patch.setattr(stand_ins, "CACHES", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
         patch.setattr(own_mac, "footprint_bytes", lambda pid: 0)
         patch.setattr(answer_archive, "TokenLog", disk.Log)

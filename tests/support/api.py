@@ -94,7 +94,7 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     options, tasks = options or ApiOptions(port=0), tasks_of()
     clients = Clients(keys, harness.bus)
     harness.worker, harness.links = WorkerState(), Unlinked()
-    relay = Relay(harness.links, harness.worker, harness.bus, tasks, harness.answers.opening.check_trust, is_on=True)
+    relay = Relay(harness.links, harness.worker, harness.bus, tasks, harness.answers.opening.check_trust, is_on=True)  # type: ignore[arg-type]
     harness.loads = []
     loading = LoadOnRequest(lambda: harness.disk, harness.begin_load, harness.bus) if options.allow_load else None
     answering = ApiAnswers(harness.answers, lambda: harness.bus.now, relay.model, tasks, options.queue, loading)

@@ -60,7 +60,7 @@ class Mac:
         models = LocalModels([folder], folder.parent / f"{folder.name}.json")
         self.bus = Bus()
         tasks = tasks_of(Journal(Path(os.devnull), name, self.bus))
-        self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)
+        self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)  # type: ignore[arg-type]
         self.others: dict[str, Mac] = {}
         self.sent: list[NodeMessage] = []
         self.given: list[RunRequest] = []

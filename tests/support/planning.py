@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from core.events import Peer, Plan, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
-from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.make_plan import make_plan
 from core.settings import GB
 
-
-class FlatLayout:
-    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context.
-
-    Ranks share 8 heads, and each has 1 GB of unshared layers.
-    """
-
-    layers = 10
-    caches = (CacheSize(fixed_bytes=GB // 10),) * 10
-    step = StepSize()
-    sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
-    tokenizer_bytes = 0
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        return (stop - start + 2 * embed + 3 * output) * GB
+# layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context; ranks share 8 heads, and each has
+# 1 GB of unshared layers
+FLAT: Final = Layout(
+    layers=10,
+    layer_bytes=(GB,) * 10,
+    token_bytes=(GB,) * 10,
+    embed_bytes=2 * GB,
+    output_bytes=3 * GB,
+    tied=False,
+    caches=(CacheSize(fixed_bytes=GB // 10),) * 10,
+    sharding=Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20),
+)
 
 
 def peer(name: str, gigabytes: int) -> Peer:
@@ -34,11 +31,11 @@ def peer(name: str, gigabytes: int) -> Peer:
 
 
 def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
-    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FlatLayout.caches[:1] * layers} | more)
+    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FLAT.caches[:1] * layers} | more)
 
 
 def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 64, "plan_gen": 1}
     return make_plan(**wish, peers=macs, profile=found, **how)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.field_errors import plain
+from core.field_errors import decoded, plain
 from core.requests.answers import ChatRequest, Message
 from core.requests.body import Body
 from core.requests.plans import LoadRequest
@@ -35,6 +37,26 @@ def test_what_is_wrong_is_said_by_the_name_of_the_field(body: str, said: str) ->
     with pytest.raises(msgspec.MsgspecError) as raised:
         msgspec.json.decode(body, type=ChatRequest)
     assert plain(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "The body is empty"),
+        (b" \n", "The body is empty"),
+        (rb'{"a": "\ud83d\ude00 \ud83d"}', r"half of a surrogate pair: \ud83d at byte 20"),
+        (rb'{"a": "\ud83d\ude00", "b": "\uDE00 and more of it"}', r"half of a surrogate pair: \uDE00 at byte 28"),
+        (rb'{"a": "\u00e9"', "The JSON ends too early"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a": 1,}', "JSON is malformed: trailing comma in object"),
+        (b'{"a": 1e999}', "It is out of range"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bytes_that_are_not_json_are_told_for_what_they_are(body: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        decoded(body, Any)
+    assert said in refused.value.what
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ class RemoteApi:
                 httpx2.AsyncClient(timeout=timeout, verify=verify) as http,
                 http.stream("POST", self._url, json=body_of(asked, self._model), headers=headers) as reply,
             ):
-                await _admit(reply)
+                if reply.status_code >= 400:
+                    await reply.aread()
+                    raise _refusal(reply.status_code, _decoded(reply.content).error or _Error())
                 thinks = False
                 try:
                     async for choice in _choices(reply):
@@ -129,13 +131,6 @@ def _context(url: str, certificate: Path | None) -> ssl.SSLContext:
 def _print_thought(text: str) -> None:
     clean = clean_text(text)
     print(clean if os.environ.get("NO_COLOR") else f"\x1b[2m{clean}\x1b[0m", end="", flush=True)
-
-
-async def _admit(reply: httpx2.Response) -> None:
-    """Raise the API's error, if any."""
-    if reply.status_code >= 400:
-        await reply.aread()
-        raise _refusal(reply.status_code, _decoded(reply.content).error or _Error())
 
 
 async def _choices(reply: httpx2.Response) -> AsyncIterator[_Choice]:

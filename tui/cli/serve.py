@@ -35,22 +35,7 @@ def is_to_serve(args: argparse.Namespace) -> bool:
 async def keys_or_paste(args: argparse.Namespace) -> None:
     if args.snippets:
         await _paste(args)
-    else:
-        _keys(args)
-
-
-async def _paste(args: argparse.Namespace) -> None:
-    now, home = Snapshot(), home_of(args)
-    if await is_listening(home):
-        async with watching(home) as watch:
-            now = watch.now
-    snippet, text = SNIPPETS[args.snippets], text_of(args.snippets, now)
-    if not args.json:
-        print_progress(f"# {snippet.where}")
-    print_facts(args, {"client": args.snippets, "where": snippet.where, "text": text}, [clean_text(text)])
-
-
-def _keys(args: argparse.Namespace) -> None:
+        return
     home = home_of(args)
     private_folder(home.root)
     keys = ApiKeys(home.api_keys)
@@ -63,3 +48,14 @@ def _keys(args: argparse.Namespace) -> None:
     else:
         names = [key.name for key in keys.all()]
         print_facts(args, names, names or ["There are no keys yet."])
+
+
+async def _paste(args: argparse.Namespace) -> None:
+    now, home = Snapshot(), home_of(args)
+    if await is_listening(home):
+        async with watching(home) as watch:
+            now = watch.now
+    snippet, text = SNIPPETS[args.snippets], text_of(args.snippets, now)
+    if not args.json:
+        print_progress(f"# {snippet.where}")
+    print_facts(args, {"client": args.snippets, "where": snippet.where, "text": text}, [clean_text(text)])

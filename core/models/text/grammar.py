@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,6 +26,11 @@ LIMITS: Final = LLParserLimits(
 # white space as json.dumps writes it: flexible white space invites endless white space, and fixed text can be forced
 STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _STRICT: Final = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": None}
+_BOUNDS: Final = (
+    ("exclusiveMinimum", "minimum", ("maximum", "exclusiveMaximum"), 1),
+    ("exclusiveMaximum", "maximum", ("minimum", "exclusiveMinimum"), -1),
+)
+_RANGE: Final = re.compile(r"regex for \w+ range: min=(?:Some\((.+?)\)|None), max=(?:Some\((.+?)\)|None)")
 _FIX: Final = "Leave it out of the schema, or ask for text."
 _UNKNOWN: Final = "Unimplemented keys: "
 _ERROR: Final = "error: "
@@ -56,7 +62,27 @@ def compiled(grammar: Grammar) -> str:
             return LLMatcher.grammar_from_lark(grammar.source)
         case "json_schema":
             overrides: Any = STYLE | _STRICT
-            return LLMatcher.grammar_from_json_schema(grammar.source, overrides=overrides)
+            source = grammar.source
+            if '"exclusiveM' in source:
+                source = json.dumps(enforceable(json.loads(source)))
+            return LLMatcher.grammar_from_json_schema(source, overrides=overrides)
+
+
+def enforceable(schema: Any) -> Any:
+    """The schema, without exclusive bounds that llguidance lets pass: whole ones less than 1 away from the other."""
+    if isinstance(schema, list):
+        return [enforceable(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: enforceable(value) for name, value in schema.items()}
+    numbers = {name: value for name, value in found.items() if isinstance(value, int | float) and abs(value) < 1e15}
+    for exclusive, inclusive, others, sign in _BOUNDS:
+        bound = numbers.get(exclusive, 0.5)
+        gaps = [numbers[other] - bound for other in others if other in numbers]
+        if bound % 1 == 0 and inclusive not in found and (near := [gap for gap in gaps if 0 < sign * gap < 1]):
+            del found[exclusive]
+            found[inclusive] = bound + near[0] / 1e6
+    return found
 
 
 class _Tokens:
@@ -92,6 +118,8 @@ def _refused(grammar: Grammar, said: str) -> UsageError:
     elif grammar.kind != "json_schema":
         kind = "regular expression" if grammar.kind == "regex" else "grammar"
         return UsageError(f"The {kind} can't be enforced: {why[:300].rstrip('.:')}.", "Correct it, or ask for text.")
+    if bounds := _RANGE.search(why):
+        why = f"a bound of a number is too large: {', '.join(filter(None, bounds.groups()))}"
     if why.startswith(_UNKNOWN):
         with suppress(ValueError):
             why = ", ".join(json.loads(why.removeprefix(_UNKNOWN)))

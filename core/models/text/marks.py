@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from core.models.text.grammar import STYLE
+from core.models.text.grammar import STYLE, enforceable
 
 _LENIENT: Final = {"lenient": True, "coerce_one_of": True}
 
@@ -23,7 +23,7 @@ def quoted(text: str) -> str:
 
 def json_rule(schema: Mapping[str, Any], *, strict: bool) -> str:
     """Rule of a schema; unless `strict`, parts that can't be enforced are ignored."""
-    return f"%json {json.dumps({**schema, 'x-guidance': {**STYLE, **({} if strict else _LENIENT)}})}"
+    return f"%json {json.dumps({**enforceable(schema), 'x-guidance': {**STYLE, **({} if strict else _LENIENT)}})}"
 
 
 def mark_all(text: str, mark: Mark) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from core.answer_parts import CallRules
 from core.constraint import Constraint
-from core.errors import Busy, MaclusterError, NotLoaded, NotPaired, UsageError
+from core.errors import Busy, MaclusterError, NotLoaded, NotPaired, NotReady, UsageError
 from core.events import Plan
 from core.node.answers.answer_archive import AnswerArchive
 from core.node.answers.answer_record import chosen, going_on, record_of
@@ -123,7 +123,9 @@ class AnswerOpening:
         if plan and reading:
             return plan, reading
         if recovery := self._bus.now.recovery:
-            raise NotLoaded(recovery.text, recovery.fix or "Try again when that is over.")
+            raise NotReady(recovery.text, recovery.fix)
+        if plan and self._bus.now.plan_status == "loading":
+            raise NotReady(f"{plan.name} is loading.")
         raise NotLoaded("No model is loaded.")
 
     def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokenizer]]:

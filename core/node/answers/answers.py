@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,8 @@ class Answers:
             stop = partial(self.cancel, request_id)
             try:
                 yield running.accepted
-                saying = answer_stream(_said_of(events), running.reader(), stop, one_call=request.one_call)
+                followed = (event async for event in events if isinstance(event, Followed))
+                saying = answer_stream(followed, running.reader(), stop, one_call=request.one_call)
                 async with aclosing(saying) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
@@ -151,12 +152,17 @@ class Answers:
         self.send()
 
     def send(self) -> None:
-        """Hand waiting answers to the worker, if the ring is ready."""
+        """Hand waiting answers to the worker, if the ring is ready; those at which one died in turn, so that another
+        death has one cause.
+        """
         plan = self._leader.plan
         if plan is None or not self._leader.ready:
             return
         macs = frozenset(part.device_id for part in plan.parts)
+        is_tried = any(one.is_handed_over and one.deaths for one in self._running.values())
         for running in [one for one in self._running.values() if not (one.is_handed_over or one.end)]:
+            if running.deaths and is_tried:
+                continue
             try:
                 running.join(macs)
             except OSError as error:
@@ -165,6 +171,7 @@ class Answers:
             self._mirror.limit = plan.mirror_bytes
             mirrored = self._mirror.begin(running.request_id, running.known)
             self._supervisor.send(running.hand_over(mirrored))
+            is_tried = is_tried or running.deaths > 0
 
     def suspend(self) -> None:
         """Ignore reports of the workers, which are about to be replaced; `send` hands the answers over again."""
@@ -193,6 +200,7 @@ class Answers:
         """End an answer with what it has; unknown ids are ignored, since it may just have ended."""
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
+            self.send()
 
     def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
         self.active_at = monotonic()
@@ -210,7 +218,7 @@ class Answers:
             case Token():
                 if running.is_next(report):
                     self._leader.served()
-                    running.read(report, self._write)
+                    running.read(report, self._read)
             case AnswerDone(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
                 running.losses += 1
                 running.is_handed_over = False
@@ -248,6 +256,13 @@ class Answers:
             text, done = running.rest(), running.end
             reason = "stop" if running.stopped and done.finish_reason == "length" else done.finish_reason
             self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
+            self.send()
+
+    def _read(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
+        was_tried = running.deaths > 0
+        self._write(running, report, decoded)
+        if was_tried:
+            self.send()
 
     def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
         """Commit and show a token. One that can't be written is not shown and ends the answer, as a stop text does."""
@@ -319,9 +334,3 @@ class Answers:
         )
         if done.problem:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
-
-
-async def _said_of(events: AsyncIterator[object]) -> AsyncIterator[Followed]:
-    async for event in events:
-        if isinstance(event, Followed):
-            yield event

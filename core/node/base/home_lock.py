@@ -36,7 +36,8 @@ def _lock(fd: int, home: Home) -> None:
         holder = os.pread(fd, 20, 0).decode("ascii", "replace")
         whose = f" (process {holder})" if holder.isdigit() else ""
         end = f"`kill {holder}` ends it" if whose else "End it first"
-        cure = f"macluster and its commands use that one. {end}, or --home gives this one another folder."
+        use = "macluster and its commands use that one. To serve other programs from it, press A, then o, in macluster."
+        cure = f"{use} {end}, or --home gives this one another folder."
         raise NodeError(f"Another node{whose} runs on {home.root} already.", cure) from error
     except OSError as error:
         cure = "Choose a folder on a disk of this Mac that has room, with --home."

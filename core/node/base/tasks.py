@@ -13,6 +13,9 @@ from threading import Thread
 from traceback import walk_tb
 from typing import Any, Final, NamedTuple, TypeVar
 
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
 from core.errors import MaclusterError
 from core.node.base.journal import Journal
 from core.rates import BackOff
@@ -147,9 +150,7 @@ class Tasks:
 
 
 def defects_logger(name: str, what: str, tasks: Tasks) -> logging.Logger:
-    """A logger for aiohttp, which answers a request that failed by a defect with status 500: logs its place, never its
-    text.
-    """
+    """A logger for aiohttp: logs the place of a defect, never its text, and no mistakes of clients."""
     logger = logging.Logger(name)
     logger.addHandler(_Defects(what, tasks))
     return logger
@@ -161,8 +162,9 @@ class _Defects(logging.Handler):
         self._what, self._tasks = what, tasks
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1]:
-            self._tasks.log_defect(self._what, record.exc_info[1])
+        error = record.exc_info[1] if record.exc_info else None
+        if error and not isinstance(error, HttpProcessingError | RequestPayloadError | ConnectionError):
+            self._tasks.log_defect(self._what, error)
 
 
 async def _failure_of(work: Awaitable[object]) -> Exception | None:

@@ -27,8 +27,8 @@ from core.node.disks.byte_links import (
     read_list,
     receive,
 )
-from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import BytesReady, BytesRequest
+from core.node.peers.mesh import Mesh
 
 PORT_S: Final = 900.0  # the sender may have to hash the whole model
 HASHES_S: Final = 120.0  # the sender may have to read 128 MiB
@@ -38,7 +38,7 @@ ANSWER_S: Final = 30.0
 class BlockRequests:
     """Opens links to the Macs that have a model."""
 
-    def __init__(self, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, sender: Mesh, links: ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
         self._waiting: dict[tuple[str, int], asyncio.Future[BytesReady]] = {}  # by Mac and number

@@ -36,8 +36,9 @@ from core.node.disks.byte_links import (
     receive,
 )
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import MessageSender, OnePerMac
+from core.node.disks.mac_messages import OnePerMac
 from core.node.disks.messages import MAX_MODEL_FILES, BytesReady, BytesRequest
+from core.node.peers.mesh import Mesh
 
 MAX_PORTS: Final = 4  # per Mac
 
@@ -73,7 +74,7 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
 class FileServing:
     """Opens ports for the models that linked Macs copy; one request of each Mac is answered at a time."""
 
-    def __init__(self, models: LocalModels, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, models: LocalModels, sender: Mesh, links: ByteLinks, tasks: Tasks) -> None:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._ports: dict[str, deque[BlockPort]] = {}
         self._last: ServedModel | None = None

@@ -28,12 +28,12 @@ from core.node.base.journal import Journal
 from core.node.disks.block_requests import BlockLink
 from core.node.disks.byte_links import MAX_HASHES, NOT_HERE, ReceivedBlock, RunRequest, blocks_in
 from core.node.disks.current_transfer import CurrentTransfer
-from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import FalseFile, HeldModel
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.node.disks.whole_file_hash import file_hashes, read_here
+from core.node.peers.mesh import Mesh
 from core.rates import Throttle
 
 TELL_S: Final = 0.5
@@ -59,7 +59,7 @@ class HubComparison:
         self,
         inventory: ModelInventory,
         copies: ModelCopies,
-        sender: MessageSender,
+        sender: Mesh,
         coming: CurrentTransfer,
         journal: Journal,
     ) -> None:

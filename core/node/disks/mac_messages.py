@@ -1,29 +1,12 @@
-"""Interface to the control links for models: sends messages to linked Macs, and bounds requests being answered."""
+"""Bounds the requests of other Macs that are answered at once."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, Protocol, TypeVar
-
-from core.node.base.node_message import NodeMessage
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
-
-
-class MessageSender(Protocol):
-    """Sends messages to linked Macs."""
-
-    async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Whether the message was sent."""
-
-
-class ControlLinks(MessageSender, Protocol):
-    """The open control links."""
-
-    @property
-    def contacts(self) -> Mapping[str, object]:
-        """By device id; a new link is another object."""
 
 
 class OnePerMac(Generic[_T]):

@@ -37,9 +37,9 @@ from core.node.disks.copy_checks import (
 )
 from core.node.disks.hub_transfers import fetch_parts
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import HeldModel
 from core.node.disks.transfer_progress import Report, TransferPhase, TransferProgress
+from core.node.peers.mesh import Mesh
 from core.settings import GB, MIB
 
 MEASURED_BYTES: Final = 16 * MIB
@@ -50,9 +50,7 @@ Origin = Literal["macs", "hub"]
 class ModelCopies:
     """Serves model files to linked Macs, and copies models from them into `folder`, each in a folder of its own."""
 
-    def __init__(
-        self, models: LocalModels, sender: MessageSender, links: ByteLinks, folder: Path, tasks: Tasks
-    ) -> None:
+    def __init__(self, models: LocalModels, sender: Mesh, links: ByteLinks, folder: Path, tasks: Tasks) -> None:
         self._models, self._folder = models, folder
         self.serving = FileServing(models, sender, links, tasks)
         self.requests = BlockRequests(sender, links, tasks)

@@ -17,8 +17,9 @@ from core.node.base.bus import Bus
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import ControlLinks, OnePerMac
+from core.node.disks.mac_messages import OnePerMac
 from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsRequest
+from core.node.peers.mesh import Mesh
 
 LOOK_S = 5.0
 ASK_S = 30.0  # new files are examined first, possibly on a busy Mac
@@ -34,7 +35,7 @@ class _AskedAgain(NamedTuple):
 class ModelInventory:
     """Sends this Mac's list of models to the others and stores theirs. Publishes ModelsChanged."""
 
-    def __init__(self, device_id: str, models: LocalModels, links: ControlLinks, bus: Bus) -> None:
+    def __init__(self, device_id: str, models: LocalModels, links: Mesh, bus: Bus) -> None:
         self.own_id = device_id
         self.models, self._links, self._bus = models, links, bus
         self._own: Holds | None = None

@@ -29,11 +29,11 @@ from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.context import NodeContext
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.hub_transfers import begin_model, download
-from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.messages import MAX_PARTS, CopyChange, CopyProgress, HeldModel, PeerCopyRequest
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
+from core.node.peers.mesh import Mesh
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -44,7 +44,7 @@ class Transfers:
     """Starts and changes transfers; publishes Transfer events, also of other Macs' copies requested by this one."""
 
     def __init__(
-        self, node: NodeContext, inventory: ModelInventory, copying: ModelCopies, links: ControlLinks, hub: Path
+        self, node: NodeContext, inventory: ModelInventory, copying: ModelCopies, links: Mesh, hub: Path
     ) -> None:
         self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
         self._inventory, self._copying, self._links = inventory, copying, links

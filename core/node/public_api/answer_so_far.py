@@ -21,6 +21,8 @@ class AnswerChoice(msgspec.Struct):
     tokens: list[TokenEvent] = []
     untold: list[TokenEvent] = []  # tokens whose logprobs are in no chunk yet
     parts: list[AnswerPart] = []
+    reasoning_tokens: int = 0
+    placed: int = 0  # how many of `tokens` are counted to a part: those before the newest one
     done: RequestDone | None = None
 
     def take(self, said: Said) -> None:
@@ -36,6 +38,9 @@ class AnswerChoice(msgspec.Struct):
                 self.done = said
             case _:
                 self.parts.append(said)
+                if isinstance(said, ReasoningPart):
+                    self.reasoning_tokens += len(self.tokens) - self.placed
+                self.placed = len(self.tokens)
 
     @property
     def text(self) -> str:

@@ -5,7 +5,10 @@ Unknown fields are ignored, since agents send many. A field that cannot be honou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,6 +17,7 @@ from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Count,
+    TextFormat,
     call_of,
     left_out,
     newest,
@@ -60,31 +64,10 @@ class ClientTool(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether tools may be called, and several in one answer."""
-
-    type: str = "auto"
-    name: str | None = None
-    disable_parallel_tool_use: bool | None = None
-
-
-class Thinking(msgspec.Struct, frozen=True):
-    """Whether the model thinks first."""
-
-    type: str
-
-
-class OutputFormat(msgspec.Struct, frozen=True):
-    """The schema of an answer."""
-
-    type: str
-    schema: msgspec.Raw = msgspec.Raw(b"{}")
-
-
 class OutputConfig(msgspec.Struct, frozen=True):
     """The shape of the answer, and the reasoning effort."""
 
-    format: OutputFormat | None = None
+    format: TextFormat | None = None
     effort: str | None = None
 
 
@@ -101,16 +84,16 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int | None = None
     stream: bool = False
     tools: tuple[ClientTool, ...] | None = None
-    tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
-    output_config: OutputConfig | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: OutputConfig = OutputConfig()
     mcp_servers: tuple[Any, ...] | None = None
 
     def request(self) -> ChatRequest:
         """The request for the cluster. Raises UsageError."""
         if self.mcp_servers:
             raise UsageError("mcp_servers is not supported.", "Leave it out.")
-        choice, form = self.tool_choice or ToolChoice(), self.output_config.format if self.output_config else None
+        form, choice = self.output_config.format, self.tool_choice or {"type": "auto"}
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         return request_of(
             self._all_messages(),
@@ -119,7 +102,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
             stop=self.stop_sequences or (),
             shape=shape_of(form.type, form.schema, "output_config") if form else None,
             **tool_rules(
-                map(_tool, self.tools or ()), _chosen(choice), one_call=bool(choice.disable_parallel_tool_use)
+                map(_tool, self.tools or ()), choice, one_call=choice.get("disable_parallel_tool_use") is True
             ),
             template_options=self._template_options(),
         )
@@ -136,8 +119,8 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     def _template_options(self) -> TemplateOptions:
         chosen: TemplateOptions = {}
         if self.thinking:
-            chosen["enable_thinking"] = self.thinking.type != "disabled"
-        if self.output_config and self.output_config.effort in ("low", "medium", "high"):
+            chosen["enable_thinking"] = self.thinking.get("type") != "disabled"
+        if self.output_config.effort in ("low", "medium", "high"):
             chosen["reasoning_effort"] = self.output_config.effort
         return chosen
 
@@ -182,7 +165,7 @@ def _user(blocks: tuple[ContentBlock, ...], *, is_new: bool) -> Iterator[Message
             yield Message(role="user", content="\n".join(texts))
             texts = []
         yield Message(role="tool", content=_result(block.content), tool_call_id=block.tool_use_id)
-    if texts:
+    if texts or not blocks:
         yield Message(role="user", content="\n".join(texts))
 
 
@@ -217,17 +200,16 @@ def _text(block: ContentBlock, *, is_new: bool = False) -> str:
             return left_out(block.type, "messages", is_new=is_new)
 
 
-def _chosen(choice: ToolChoice) -> object:
-    match choice.type:
-        case "any":
-            return "required"
-        case "tool":
-            return {"name": choice.name}
-        case other:
-            return other
-
-
 def _tool(tool: ClientTool) -> Tool:
     if tool.type not in (None, "custom"):
-        raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use client tools with an input_schema.")
+        known = _known_tools().get(re.sub(r"_\d{8}$", "", tool.type))
+        if known is None:
+            raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use client tools with an input_schema.")
+        tool = msgspec.structs.replace(known, name=tool.name, strict=tool.strict)
     return tool_of(tool.name, tool.description, tool.input_schema, tool.strict)
+
+
+@cache
+def _known_tools() -> dict[str, ClientTool]:
+    """Tools that clients send without a schema, since Claude knows it by training, by their types without a date."""
+    return msgspec.json.decode(Path(__file__).with_name("client_tools.json").read_bytes(), type=dict[str, ClientTool])

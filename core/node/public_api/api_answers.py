@@ -8,7 +8,7 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
-from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError, error_from
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded, NotReady, UsageError, error_from
 from core.events import RequestDone, Snapshot
 from core.node.answers.answer_stream import Said
 from core.node.base.stopwatch import Stopwatch
@@ -77,7 +77,7 @@ class ApiAnswers:
         if now.plan:
             return LedModel(now.plan.name, now.plan.rows, self._answers, now.plan.context)
         if now.recovery:
-            raise NotLoaded(now.recovery.text, now.recovery.fix)
+            raise NotReady(now.recovery.text, now.recovery.fix)
         return None
 
     def offered(self) -> tuple[LedModel, ...]:
@@ -190,7 +190,7 @@ class ApiAnswers:
             if self._loading is None or self._is_loaded(wanted):
                 return
             if now.recovery:
-                raise NotLoaded(now.recovery.text, now.recovery.fix)
+                raise NotReady(now.recovery.text, now.recovery.fix)
             if now.running:
                 raise Busy(f"{wanted.name} can't be loaded yet: another model is answering on this Mac.")
             await self._loading.load(wanted.name)
@@ -213,8 +213,10 @@ class ApiAnswers:
             return 1
 
     def _silent(self) -> NodeError:
-        recovery = self._now().recovery
-        why = f" {recovery.text}" if recovery else ""
+        now = self._now()
+        if now.plan and now.plan_status == "loading":
+            return NotReady(f"{now.plan.name} is loading.")
+        why = f" {now.recovery.text}" if now.recovery else ""
         return NodeError(f"No token for {SILENT_S:.0f} s.{why}", "Send the request again.")
 
 

@@ -22,6 +22,7 @@ from core.node.public_api.completions_request import TextCompletion
 from core.node.public_api.responses_request import ResponseBody
 
 RETRY_S: Final = 1  # `Retry-After` of 429
+LOADING_RETRY_S: Final = 10  # of 503 while a model loads
 _FORMS: Final = (ChatCompletion, TextCompletion, ResponseBody)
 _FIELDS: Final = frozenset(name for form in _FORMS for name in form.__struct_fields__)
 
@@ -48,25 +49,22 @@ def status(error: MaclusterError) -> int:
 def openai_error(error: MaclusterError) -> dict[str, Any]:
     """The error body of OpenAI's API."""
     kind = "invalid_request_error" if status(error) in (400, 404) else "server_error"
-    code, message = None, str(error)
+    code = None
     match error:
         case UnknownModel():
             code = "model_not_found"
         case ContextExceeded():
-            code, message = "context_length_exceeded", _too_long(error)
+            code = "context_length_exceeded"
         case Busy():
             kind = code = "rate_limit_exceeded"
-    return {"type": "error", "error": {"message": message, "type": kind, "param": _field(error), "code": code}}
+    return {"type": "error", "error": {"message": _message(error), "type": kind, "param": _field(error), "code": code}}
 
 
 def anthropic_error(error: MaclusterError) -> dict[str, Any]:
     """The error body of Anthropic's API."""
-    message = str(error)
     match error:
         case UnknownModel():
             kind = "not_found_error"
-        case ContextExceeded():
-            kind, message = "invalid_request_error", _too_long(error)
         case UsageError():
             kind = "invalid_request_error"
         case Busy():
@@ -75,7 +73,7 @@ def anthropic_error(error: MaclusterError) -> dict[str, Any]:
             kind = "overloaded_error"
         case _:
             kind = "api_error"
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    return {"type": "error", "error": {"type": kind, "message": _message(error)}}
 
 
 def _field(error: MaclusterError) -> str | None:
@@ -84,8 +82,10 @@ def _field(error: MaclusterError) -> str | None:
     return word if word in _FIELDS else None
 
 
-def _too_long(error: ContextExceeded) -> str:
-    """The words from which agents read by how much to shorten a prompt."""
+def _message(error: MaclusterError) -> str:
+    """Its words; if a prompt is too long, those from which agents read by how much to shorten it."""
+    if not isinstance(error, ContextExceeded):
+        return str(error)
     numbers = [number.replace(",", "") for number in re.findall(r"\d[\d,]*", error.what)]
     unit = "tokens" if "tokens" in error.what else "bytes"
     return f"prompt is too long: {f' {unit} > '.join(numbers)} maximum. {error.fix}"

@@ -125,4 +125,5 @@ def usage(choices: Sequence[AnswerChoice], n: int) -> dict[str, Any]:
         "completion_tokens": written,
         "total_tokens": prompt + written,
         "prompt_tokens_details": {"cached_tokens": reused},
+        "completion_tokens_details": {"reasoning_tokens": sum(choice.reasoning_tokens for choice in choices)},
     }

@@ -6,19 +6,22 @@ Unknown fields are ignored. A field that cannot be honoured is refused by its na
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.node.public_api.request_fields import (
+    ROLES,
     Content,
     Count,
+    TextFormat,
     call_of,
     effort_of,
     newest,
     request_of,
+    role_of,
     shape_of,
     text_of,
     tool_of,
@@ -26,17 +29,9 @@ from core.node.public_api.request_fields import (
 )
 from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
-from core.sampling_options import MAX_LOGPROBS
+from core.sampling_options import MAX_LOGPROBS, Sampling
 
 MAX_CHOICES: Final = 8
-
-_ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
 
 
 class CalledFunction(msgspec.Struct, frozen=True):
@@ -80,17 +75,11 @@ class ChatTurn(msgspec.Struct, frozen=True):
     tool_call_id: str | None = None
 
 
-class JsonSchema(msgspec.Struct, frozen=True):
-    """The schema of an answer."""
-
-    schema: msgspec.Raw = msgspec.Raw(b"{}")  # enforced, `strict` or not
-
-
 class ResponseFormat(msgspec.Struct, frozen=True):
     """The shape of the answer."""
 
     type: str = "text"
-    json_schema: JsonSchema | None = None
+    json_schema: TextFormat | None = None
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -157,11 +146,8 @@ def messages_of(turns: Sequence[ChatTurn]) -> list[Message]:
 
 
 def _message(turn: ChatTurn, *, is_new: bool) -> Message:
-    role = _ROLES.get(turn.role)
-    if role is None:
-        raise UsageError(f"messages: role {turn.role!r} is not supported.", f"Use {', '.join(_ROLES)}.")
     return Message(
-        role=role,
+        role=role_of(turn.role, "messages", (*ROLES, "tool")),
         content=text_of(turn.content, "messages", is_new=is_new),
         reasoning=turn.reasoning_content or turn.reasoning or "",
         tool_calls=tuple(
@@ -182,18 +168,10 @@ def completion_request(
     asked: CompletionOptions, messages: Sequence[Message], max_tokens: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
     """The request of a completion. Raises UsageError."""
-    sampling = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": asked.top_k,
-        "min_p": asked.min_p,
-        "seed": asked.seed,
-        "presence_penalty": asked.presence_penalty or None,
-        "frequency_penalty": asked.frequency_penalty or None,
-        "repetition_penalty": asked.repetition_penalty,
-        "logit_bias": _bias(asked.logit_bias),
-        "logprobs": logprobs,
-    }
+    sampling = {name: getattr(asked, name, None) for name in Sampling.__struct_fields__}
+    sampling |= {"logit_bias": _bias(asked.logit_bias), "logprobs": logprobs}
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        sampling[penalty] = sampling[penalty] or None
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     form = asked.response_format
     return request_of(
@@ -202,7 +180,7 @@ def completion_request(
         max_tokens=asked.max_tokens if max_tokens is None else max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
-        shape=shape_of(form.type, (form.json_schema or JsonSchema()).schema, "response_format"),
+        shape=shape_of(form.type, (form.json_schema or TextFormat()).schema, "response_format"),
         **more,
     )
 

@@ -20,6 +20,9 @@ BODY_S: Final = 60.0  # time to send a whole body
 QUIET_S: Final = 5.0  # after this much silence a stream gets a keep-alive
 SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnected
 
+UNDECODABLE: Final = ("The body can't be decoded as its headers say.", "Send it as it is, or as gzip.")
+_CODINGS: Final = {"identity", "gzip", "deflate", "br", "zstd"}  # that aiohttp knows
+
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
 OWNER: Final = web.RequestKey("owner", str)  # name of the API key, "" without one
@@ -29,11 +32,13 @@ _T = TypeVar("_T")
 
 async def read_body(request: web.Request, kind: type[_T]) -> _T:
     """The decoded body. Raises UsageError if it is invalid or takes longer than `BODY_S`."""
+    if request.headers.get("Content-Encoding", "identity").lower() not in _CODINGS:
+        raise UsageError(*UNDECODABLE)
     try:
         async with asyncio.timeout(BODY_S):
             raw = await request.read()
     except web.RequestPayloadError as error:
-        raise UsageError("The body is not encoded as its headers say.") from error
+        raise UsageError(*UNDECODABLE) from error
     except TimeoutError as error:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
@@ -47,10 +52,10 @@ def timing_of(laps: Mapping[str, float]) -> str:
     return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
 
 
-def refused(status: int, what: str, code: str | None = None) -> web.Response:
+def refused(status: int, what: str) -> web.Response:
     """An error body that both OpenAI's and Anthropic's clients read."""
-    kind = "authentication_error" if status == 401 else "invalid_request_error"
-    return json_reply({"type": "error", "error": {"message": what, "type": kind, "param": None, "code": code}}, status)
+    kind = {401: "authentication_error", 500: "server_error"}.get(status, "invalid_request_error")
+    return json_reply({"type": "error", "error": {"message": what, "type": kind, "param": None, "code": None}}, status)
 
 
 def typed_event(body: dict[str, Any]) -> bytes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.errors import Busy, MaclusterError, NodeError
+from core.errors import Busy, MaclusterError, NodeError, NotReady
 from core.events import ApiServed
 from core.node.base.context import NodeContext
 from core.node.base.local_server import json_reply
@@ -18,9 +19,9 @@ from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
-from core.node.public_api.api_errors import RETRY_S, anthropic_error, openai_error, status
+from core.node.public_api.api_errors import LOADING_RETRY_S, RETRY_S, anthropic_error, openai_error, status
 from core.node.public_api.http_bodies import SLOW_S, WATCH, refused, timing_of
-from core.node.public_api.listener import Listener
+from core.node.public_api.listener import ApiConnection, Listener
 from core.node.public_api.metrics import Metrics
 from core.node.public_api.model_list import Models
 from core.node.public_api.openai_handlers import OpenAiHandlers
@@ -56,13 +57,13 @@ class PublicApi:
         app.on_response_prepare.append(self._admission.add_headers)
         app.add_routes(self._routes())
         logger = defects_logger("public_api", "An API request", self._tasks)
-        self._runner = web.AppRunner(
-            app, access_log=None, logger=logger, shutdown_timeout=1.0, handler_cancellation=True
-        )
+        self._runner = web.AppRunner(app, shutdown_timeout=1.0, handler_cancellation=True)
         await self._runner.setup()
         assert self._runner.server
+        more: Any = {"access_log": None, "logger": logger}
+        connect = partial(ApiConnection, self._runner.server, loop=asyncio.get_running_loop(), **more)
         try:
-            port = self._listener.start(self._options, self._runner.server, context)
+            port = self._listener.start(self._options, connect, context)
         except MaclusterError:
             await self._runner.cleanup()
             raise
@@ -98,8 +99,8 @@ async def _alive(request: web.Request) -> web.Response:
 
 async def _add_headers(request: web.Request, reply: web.StreamResponse) -> None:
     reply.headers["Server"] = "macluster"
-    if laps := request[WATCH].laps:
-        reply.headers["Server-Timing"] = timing_of(laps)
+    if (watch := request.get(WATCH)) and watch.laps:
+        reply.headers["Server-Timing"] = timing_of(watch.laps)
 
 
 @web.middleware
@@ -124,8 +125,8 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
     except MaclusterError as error:
         is_anthropic = request.path.startswith("/v1/messages")
         reply = json_reply(anthropic_error(error) if is_anthropic else openai_error(error), status(error))
-        if isinstance(error, Busy):
-            reply.headers["Retry-After"] = str(RETRY_S)
+        if isinstance(error, Busy | NotReady):
+            reply.headers["Retry-After"] = str(RETRY_S if isinstance(error, Busy) else LOADING_RETRY_S)
         return reply
     except web.HTTPException as error:
         return refused(error.status, f"{request.method} {request.path}: {error.reason}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -21,6 +22,7 @@ _OTHER_SHAPES: Final = {
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
     *("json_schema", "grammar", "format", "regex", "ebnf"),
 }
+ROLES: Final = ("system", "developer", "user", "assistant")
 _ANY_OBJECT: Final = '{"type": "object"}'
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"})
@@ -32,6 +34,7 @@ _Request = TypeVar("_Request")
 
 def request_body(raw: bytes, kind: type[_Request]) -> _Request:
     """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     fields = decoded(raw, dict[str, msgspec.Raw], as_written=True)
     given = {name: value for name, value in fields.items() if bytes(memoryview(value)[:5]) != b"null"}
     if shapes := sorted(given.keys() & _OTHER_SHAPES):
@@ -45,6 +48,19 @@ class ContentPart(msgspec.Struct, frozen=True):
     type: str
     text: str = ""
     refusal: str = ""
+
+
+class TextFormat(msgspec.Struct, frozen=True):
+    """The shape of the answer, which is enforced, `strict` or not."""
+
+    type: str = "text"
+    name: str = "answer"
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
+        return {"type": self.type, **shape}
 
 
 Content = str | tuple[ContentPart, ...] | None
@@ -110,6 +126,8 @@ def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict
         }:
             names = {name for tool in allowed for name in tool_rules(known, tool, one_call=True).get("must_call", ())}
             return tool_rules((tool for tool in known if tool.name in names), mode, one_call=one_call)
+        case {"type": "any"}:
+            return tool_rules(known, "required", one_call=one_call)
         case {"type": "auto" | "none" | "required" as word}:
             return tool_rules(known, word, one_call=one_call)
         case {"name": str(name)} | {"function": {"name": str(name)}}:
@@ -155,6 +173,13 @@ def left_out(kind: str, field: str, *, is_new: bool) -> str:
     if is_new:
         raise UsageError(f"{field}: content of type {kind!r} is not supported.", "Send text.")
     return f"[{kind.removeprefix('input_').removesuffix('_url').replace('_', ' ')} left out: this model reads text]"
+
+
+def role_of(role: str, field: str, roles: Sequence[str]) -> Any:
+    """Our name of a role, which must be one of `roles`. Raises UsageError."""
+    if role not in roles:
+        raise UsageError(f"{field}: role {role!r} is not supported.", f"Use {', '.join(roles)}.")
+    return "system" if role == "developer" else role
 
 
 def newest(roles: Iterable[str]) -> int:

@@ -7,13 +7,13 @@ import time
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.http_bodies import OWNER, WATCH, read_body, refused
 from core.node.public_api.model_list import Models
+from core.node.public_api.request_fields import request_body
 from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply, items_of
 from core.node.public_api.responses_request import ResponseBody
 from core.node.public_api.send_reply import send_reply
@@ -84,18 +84,14 @@ class ResponsesHandlers:
             model=asked.model or model.name,
             created=int(time.time()),
             asked=asked,
-            tools=msgspec.json.decode(await request.read()).get("tools") or [],
+            tools=request_body(await request.read(), dict[str, Any]).get("tools") or [],
         )
-        store = partial(self._store, request[OWNER], messages) if asked.store is not False else _drop
+        store = partial(self._store, request[OWNER], messages) if asked.store is not False else None
         events = self._answers.events([asked.request(messages)], model, request[WATCH])
         return await send_reply(request, ResponseEncoder(reply, store), events, streams=asked.stream)
 
     def _store(self, owner: str, messages: list[Message], body: dict[str, Any], answer: Message) -> None:
         self._stored.keep(owner, body, (*messages, answer))
-
-
-def _drop(body: dict[str, Any], answer: Message) -> None:
-    """Store nothing, as the client requested."""
 
 
 def _unknown(name: str | None) -> web.Response:

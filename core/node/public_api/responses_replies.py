@@ -16,6 +16,7 @@ from core.events import RequestDone
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.http_bodies import typed_event
+from core.node.public_api.request_fields import TextFormat
 from core.node.public_api.responses_request import ResponseBody
 from core.requests.answers import Message
 
@@ -65,7 +66,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,
             "temperature": 1.0 if asked.temperature is None else asked.temperature,
-            "text": {"format": asked.text.format.as_json},
+            "text": {"format": (asked.text.format or TextFormat()).as_json},
             "tool_choice": asked.tool_choice or "auto",
             "tools": [_TOOL | tool if tool.get("type") == "function" else tool for tool in self.tools],
             "top_p": 1.0 if asked.top_p is None else asked.top_p,
@@ -73,7 +74,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "prompt_cache_key": asked.prompt_cache_key,
             "safety_identifier": asked.safety_identifier,
             "truncation": "disabled",
-            "usage": _usage(choice.done) if choice and choice.done else None,
+            "usage": _usage(choice.done, choice.reasoning_tokens) if choice and choice.done else None,
         }
 
 
@@ -82,7 +83,7 @@ class ResponseEncoder:
 
     has_comments: ClassVar = False
 
-    def __init__(self, reply: ResponseReply, store: Callable[[dict[str, Any], Message], None]) -> None:
+    def __init__(self, reply: ResponseReply, store: Callable[[dict[str, Any], Message], None] | None) -> None:
         self._reply, self._store = reply, store  # called with the whole body and the answer
         self._choice, self._items = AnswerChoice(0), ItemEvents(reply.asked.custom)
 
@@ -109,7 +110,8 @@ class ResponseEncoder:
         list(self._items.close(self._status))
         body = self._reply.body(self._status, self._items.output, self._choice)
         said, calls = self._choice, tuple(self._choice.calls)
-        self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
+        if self._store:
+            self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
         return body
 
     @property
@@ -220,12 +222,12 @@ def _call_item(call: ToolCall, is_custom: bool) -> tuple[dict[str, Any], str]:
     return {**item, "call_id": call.id, "name": call.name, "input": text}, "input"
 
 
-def _usage(done: RequestDone) -> dict[str, Any]:
+def _usage(done: RequestDone, reasoning_tokens: int) -> dict[str, Any]:
     return {
         "input_tokens": done.prompt_tokens,
         "input_tokens_details": {"cached_tokens": done.reused_tokens, "cache_write_tokens": 0},
         "output_tokens": done.tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
         "total_tokens": done.prompt_tokens + done.tokens,
     }
 

@@ -14,13 +14,16 @@ import msgspec
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.node.public_api.request_fields import (
+    ROLES,
     Content,
     Count,
+    TextFormat,
     call_of,
     effort_of,
     left_out,
     newest,
     request_of,
+    role_of,
     shape_of,
     text_of,
     tool_of,
@@ -78,23 +81,10 @@ class Reasoning(msgspec.Struct, frozen=True):
     effort: str | None = None
 
 
-class TextFormat(msgspec.Struct, frozen=True):
-    """The shape of the answer."""
-
-    type: str = "text"
-    name: str = "answer"
-    schema: msgspec.Raw = msgspec.Raw(b"{}")
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
-        return {"type": self.type, **shape}
-
-
 class TextOptions(msgspec.Struct, frozen=True):
     """Options of the text output."""
 
-    format: TextFormat = TextFormat()
+    format: TextFormat | None = None
 
 
 class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,11 +127,14 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
+        said, form = [*system, *messages], self.text.format or TextFormat()
+        if not said:
+            raise UsageError("input is empty.", "Send a text or a message.")
         return request_of(
-            [*system, *messages],
+            said,
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
-            shape=shape_of(self.text.format.type, self.text.format.schema, "text"),
+            shape=shape_of(form.type, form.schema, "text"),
             **tool_rules(
                 (ours for tool in self.tools or () if (ours := tool.ours())),
                 self.tool_choice,
@@ -173,7 +166,8 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
 def _message(item: Item, *, is_new: bool) -> Message:
     match item.type:
         case "message":
-            return _turn(item, is_new=is_new)
+            content = text_of(item.content, "input", is_new=is_new)
+            return Message(role=role_of(item.role, "input", ROLES), content=content)
         case "reasoning":
             return Message(role="assistant", content="", reasoning=text_of(item.content, "input"))
         case "function_call":
@@ -185,13 +179,3 @@ def _message(item: Item, *, is_new: bool) -> Message:
             return Message(role="tool", content=text_of(item.output, "input"), tool_call_id=item.call_id)
         case _:  # a call that other servers run, or its output
             return Message(role="assistant", content=left_out(item.type, "input", is_new=False))
-
-
-def _turn(item: Item, *, is_new: bool) -> Message:
-    match item.role:
-        case "user" | "assistant" | "system":
-            return Message(role=item.role, content=text_of(item.content, "input", is_new=is_new))
-        case "developer":
-            return Message(role="system", content=text_of(item.content, "input"))
-        case _:
-            raise UsageError(f"input: role {item.role!r} is not supported.", "Use user, assistant or system.")

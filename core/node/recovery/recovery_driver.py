@@ -73,9 +73,16 @@ class RecoveryDriver:
         return self._asked
 
     async def load(self, request: LoadRequest) -> None:
-        """Load a model over the connected Macs, in place of the one that runs or is being recovered. Raises NotPaired,
-        RosterFork, PlanError, ModelError, Busy.
+        """Load a model over the connected Macs, in place of the one that runs or is being recovered. A failure is also
+        logged. Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
         """
+        try:
+            await self._begin(request)
+        except MaclusterError as error:
+            self._journal.error(f"{request.model} was not loaded: {error}")
+            raise
+
+    async def _begin(self, request: LoadRequest) -> None:
         planned = await self._planning.plan(request)
         if self._is_beginning or (self._leader.is_loading and self._machine is None):
             raise Busy(f"{self._leader.plan.model if self._leader.plan else 'A model'} is being loaded.")

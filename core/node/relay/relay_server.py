@@ -13,9 +13,9 @@ import msgspec
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
 from core.node.base.tasks import Tasks
+from core.node.peers.mesh import Mesh
 from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
-from core.node.relay.relayed_answers import RelayLinks
 from core.node.relay.relayed_values import (
     MOST_ASKED,
     Accepted,
@@ -59,7 +59,7 @@ class RelayServer:
     def __init__(
         self,
         answering: ApiAnswers,
-        links: RelayLinks,
+        links: Mesh,
         tasks: Tasks,
         name_of: Callable[[str], str],
         check_trust: Callable[[], None],

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from itertools import count
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
 from core.events import LedElsewhere, RequestDone
 from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.node_message import NodeMessage
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
-from core.node.peers.messages import Leads
+from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import LedModel
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
@@ -42,22 +41,12 @@ MAX_ANSWER_BYTES: Final = 256 << 20  # bytes of one answer, as they are counted 
 PIECE_COST: Final = 512  # counted for the smallest piece
 
 
-class RelayLinks(Protocol):
-    """The control links, as used here."""
-
-    async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """False if that Mac is not linked."""
-
-    def leaders(self) -> Mapping[str, Leads]:
-        """Models led by linked Macs, by device id."""
-
-
 class Relay:
     """Relays requests while `is_on`. `check_trust` raises if no prompt may leave this Mac."""
 
     def __init__(
         self,
-        links: RelayLinks,
+        links: Mesh,
         worker: WorkerState,
         bus: Bus,
         tasks: Tasks,

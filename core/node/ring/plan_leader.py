@@ -211,7 +211,8 @@ class PlanLeader:
             self._lifecycle.abandon()
             self._note_plan()
             plan = self._lifecycle.plan
-            self._journal.error(f"{plan.model} no longer runs: {problem.what}")
+            how = "was not loaded" if self._bus.now.plan_status == "loading" else "no longer runs"
+            self._journal.error(f"{plan.model} {how}: {problem.what}")
             self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
 
     async def unload(self, reason: str) -> None:

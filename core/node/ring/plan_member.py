@@ -129,9 +129,6 @@ class PlanMember:
         problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
         await self._mesh.send(head, StageLost(plan_gen=plan_gen, problem=problem))
 
-    def link_own(self, order: LinkUp) -> None:
-        self._link(order)
-
     async def files_in(self, directory: Path) -> dict[str, str]:
         return await self._models.manifest(directory)
 
@@ -161,7 +158,7 @@ class PlanMember:
     async def link(self, head: str, order: LinkUp) -> None:
         if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
             self._keep()
-            self._link(order)
+            self.link_own(order)
         elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
             problem = NotLoaded("It no longer has that plan.").problem
             await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
@@ -286,7 +283,7 @@ class PlanMember:
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
 
-    def _link(self, order: LinkUp) -> None:
+    def link_own(self, order: LinkUp) -> None:
         self._worker.plan = order.plan
         if self._linking:
             self._linking.cancel()

@@ -13,6 +13,7 @@ from core.engine.constraints import RowGrammar
 from core.engine.requests import Admit
 from core.engine.sampling import RowSampler, pick_all, pick_drafted
 from core.errors import UsageError
+from core.models.text.marks import json_rule
 from core.sampling_options import Sampling
 from tests.support.grammars import BYTES, END, OTHER_END, SIZE, THINK, THOUGHT
 
@@ -180,6 +181,8 @@ def test_a_model_may_begin_to_think(thinks: bool) -> None:
         ("json_schema", '{"type": "object", "not": {}}', "not"),
         ("json_schema", '{"x-guidance": {"lenient": true}, "uniqueItems": true, "type": "array"}', "uniqueItems"),
         ("json_schema", '{"type": "integer", "minimum": 3, "maximum": 2}', "minimum"),
+        ("json_schema", f'{{"type": "integer", "minimum": {-(1 << 63)}}}', "too large: -9223372036854775808"),
+        ("json_schema", '{"type": "number", "maximum": 1e308}', "a bound of a number is too large: 1e308"),
         ("json_schema", '{"$ref": "http://example.com/x"}', "example.com"),
         ("json_schema", "{", "EOF"),
         ("json_schema", "[" * 60_000, "recursion"),
@@ -190,6 +193,28 @@ def test_a_model_may_begin_to_think(thinks: bool) -> None:
 def test_what_cannot_be_enforced_is_named(kind: str, source: str, named: str) -> None:
     with pytest.raises(UsageError, match=named):
         grammar(Constraint(kind=kind, source=source))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 0.001}, "0.0005 0.001", "0 0.0"),
+        ({"exclusiveMinimum": 1, "exclusiveMaximum": 1.5}, "1.25", "1 1.5"),
+        ({"minimum": -1.5, "exclusiveMaximum": -1}, "-1.5 -1.25", "-1"),
+        ({"exclusiveMinimum": 0, "maximum": 1}, "0.5 1", "0"),
+        ({"exclusiveMinimum": 0, "maximum": 1e-10}, "0.00000000005", "0"),
+    ],
+)
+def test_an_exclusive_bound_is_outside(bounds: dict[str, float], inside: str, outside: str) -> None:
+    schema = {"type": "number", **bounds}
+    whole = Constraint(kind="json_schema", source=json.dumps({"type": "array", "items": schema}))
+    part = Constraint(kind="lark", source=f"start: {json_rule(schema, strict=True)}")
+    for constraint, form in ((whole, "[{}]"), (part, "{}")):
+        for number in (*inside.split(), *outside.split()):
+            row = grammar(constraint)
+            for byte in form.format(number).encode():
+                row.take(byte)
+            assert (row.problem is None and END in allowed(row)) == (number in inside.split()), number
 
 
 def test_an_answer_that_leaves_its_grammar_is_told_so() -> None:

@@ -384,16 +384,33 @@ async def test_an_answer_at_which_two_workers_ended_is_not_given_to_a_third(harn
         harness.answers.suspend()
         harness.answers.send()
 
-    for token in (65, 66, 67):
-        harness.writes(fine, [token])
-        worker_ends()
+    worker_ends()
+    assert harness.asked[-1].request_id == poison.request_id, "they are tried in turn"
+    worker_ends()
     done = await harness.done(poison)
     assert (done.finish_reason, done.problem and done.problem.kind) == ("error", "WorkerDied")
     assert "not tried again" in (done.problem.what if done.problem else "")
     assert harness.bus.now.running == (fine.request_id,)
     assert [one.request_id for one in harness.asked].count(poison.request_id) == MAX_DEATHS
+    assert harness.asked[-1].request_id == fine.request_id
     harness.ends(fine)
     assert (await harness.done(fine)).problem is None
+
+
+async def test_of_answers_at_which_a_worker_ended_the_next_is_tried_once_one_writes_or_ends(
+    harness: AnswersHarness,
+) -> None:
+    first, second, third = [await harness.ask(text) for text in ("one", "two", "three")]
+    harness.answers.worker_died()
+    harness.answers.send()
+    for tried, goes_on in ((first, harness.writes), (second, None), (third, harness.writes)):
+        assert harness.asked[-1].request_id == tried.request_id
+        if goes_on:
+            goes_on(tried, [65])
+            await until(lambda: bool(harness.told(tried)))  # noqa: B023 - awaited here
+        else:
+            harness.answers.cancel(tried.request_id)
+    assert len(harness.asked) == 3 + 3
 
 
 @pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])

@@ -104,6 +104,26 @@ def test_how_it_is_answered_goes_along() -> None:
     assert messages(thinking={"type": "adaptive"}).template_options == {"enable_thinking": True}
 
 
+def test_a_message_without_content_is_an_empty_one() -> None:
+    before = [*HELLO["messages"], {"role": "assistant", "content": []}]  # type: ignore[misc]
+    said = messages(messages=[*before, {"role": "user", "content": []}]).messages
+    assert [message.content for message in said] == ["hello", "", ""]
+
+
+def test_tools_that_the_client_runs_come_with_the_schema_that_claude_knows() -> None:
+    kinds = {
+        "bash_20250124": "bash",
+        "text_editor_20250728": "str_replace_based_edit_tool",
+        "memory_20250818": "memory",
+    }
+    asked = messages(tools=[{"type": kind, "name": name, "max_characters": 9} for kind, name in kinds.items()])
+    assert [tool.name for tool in asked.tools] == list(kinds.values())
+    schemas = [json.loads(tool.parameters)["properties"] for tool in asked.tools]
+    assert ["command" in schema for schema in schemas] == [True] * 3
+    assert {"path", "old_str", "insert_line"} <= schemas[1].keys()
+    assert schemas[2]["command"]["enum"][-2:] == ["delete", "rename"]
+
+
 def test_an_image_in_a_tools_result_becomes_a_placeholder() -> None:
     used = block("tool_use", id="a1", name="read", input={"file": "x.png"})
     image = block("image", source={"type": "base64", "media_type": "image/png", "data": ""})
@@ -133,6 +153,7 @@ def test_texts_of_documents_and_search_results_are_read() -> None:
             {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
             "type 'web_search_20250305'",
         ),
+        ({"tools": [{"type": "computer_20250124", "name": "computer"}]}, "type 'computer_20250124' is not supported"),
         ({"tool_choice": {"type": "any"}}, 'tool_choice is "required"'),
         ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice names 'look_up'"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice has an unknown form"),

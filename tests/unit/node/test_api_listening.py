@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
+import json
 import ssl
 from pathlib import Path
 from time import monotonic
@@ -15,10 +17,12 @@ import httpx2
 import pytest
 
 from core.errors import NodeError, UsageError
-from core.events import PlanUnloaded
+from core.events import PlanProposed, PlanUnloaded
+from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
 from core.node.public_api import api_answers, http_bodies, listener
 from core.node.public_api.admission import MAX_PER_KEY
+from core.node.public_api.api_answers import ApiAnswers
 from core.trust.api_certificate import server_context
 from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model
@@ -72,12 +76,41 @@ async def test_headers_are_read_in_any_case_and_name_no_library(tmp_path: Path, 
             assert (reply.status_code, reply.headers["Server"]) == (200, "macluster")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
-async def test_a_body_that_cannot_be_decoded_is_refused_in_json(tmp_path: Path, model: Path, coding: str) -> None:
+CODINGS = ("gzip", "deflate", "br", "zstd", "lzma")
+HEAD = "POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: sesame\r\nConnection: close\r\n"
+
+
+@pytest.mark.promise("T9")
+async def test_what_no_handler_can_read_is_refused_in_json_and_is_no_defect(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defects: list[str] = []
+    monkeypatch.setattr(Tasks, "log_defect", lambda self, name, error: defects.append(name))
     async with served_harness(tmp_path, model, ApiOptions(port=0)) as harness:
-        headers = {"Content-Encoding": coding}
-        reply = await harness.asker.post("/chat/completions", content=b"no such coding", headers=headers)
-        assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+        for head, status, said in (
+            *((f"Content-Encoding: {coding}\r\nContent-Length: 4", 400, "can't be decoded") for coding in CODINGS),
+            ("no header: 1\r\nContent-Length: 4", 400, "not valid HTTP: Invalid header token"),
+            (f"X: {'a' * 9000}\r\nContent-Length: 4", 400, "not valid HTTP: Got more than 8190 bytes"),
+            ("Content-Length: 4\r\nContent-Length: 5", 400, "not valid HTTP"),
+            ("Transfer-Encoding: chunked", 400, "not valid HTTP"),
+            ("Expect: more\r\nContent-Length: 4", 417, "Expect header"),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(harness))
+            writer.write(f"{HEAD}{head}\r\n\r\nzzzz\r\n".encode())
+            async with asyncio.timeout(60):
+                fields, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+            writer.close()
+            assert (fields.split()[1], "Server: macluster" in fields) == (str(status), True), head
+            error = json.loads(body)["error"]
+            assert (error["type"], said in error["message"]) == ("invalid_request_error", True), body
+        odd = await harness.asker.post("/responses", content=b'{"input": "hello", "unknown": 1e999}')
+        assert (odd.status_code, "is out of range" in odd.text, defects) == (400, True, [])
+        marked = await harness.asker.post("/messages", content=codecs.BOM_UTF8 + b'{"model": "tiny", "messages": []}')
+        assert "messages must be a list of at least 1 entries" in marked.text
+        monkeypatch.setattr(ApiAnswers, "offered", lambda self: 1 / 0)
+        failed = await harness.asker.get("/models")
+        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+        assert defects == ["An API request"]
 
 
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
@@ -197,6 +230,26 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
         silent = await harness.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
         assert harness.cancelled == [request.request_id for request in harness.asked]
+
+
+async def test_while_a_model_loads_a_client_is_told_when_to_ask_again(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_harness(tmp_path, model) as harness:
+        plan = harness.leader.plan
+        assert plan
+        harness.bus.publish(PlanProposed(plan=plan))
+        monkeypatch.setattr(harness.answers._tokenizer, "now", lambda: None)
+        for path in ("/chat/completions", "/messages", "/responses"):
+            body = {"model": plan.name, "messages": [{"role": "user", "content": "hello"}], "input": "hello"}
+            early = await harness.asker.post(path, json=body)
+            assert (early.status_code, early.headers["Retry-After"]) == (503, "10")
+            assert f"{plan.name} is loading. Try again" in early.text
+        monkeypatch.undo()
+        monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr(api_answers, "SILENT_S", 0.0)
+        slow = await harness.chat()  # accepted, but the load takes too long
+        assert (slow.status_code, slow.headers["Retry-After"]) == (503, "10")
 
 
 async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

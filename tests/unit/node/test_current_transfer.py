@@ -49,7 +49,7 @@ class TrialTransfer:
     def __init__(self, folder: Path, own_id: str = "me") -> None:
         bus = Bus()
         self.tasks = tasks_of(Journal(folder / "log", "node", bus))
-        inventory = ModelInventory(own_id, LocalModels([folder], folder / "hashes"), Alone(), bus)
+        inventory = ModelInventory(own_id, LocalModels([folder], folder / "hashes"), Alone(), bus)  # type: ignore[arg-type]
         self.told: list[tuple[Transfer, str]] = []
         node = context_of(
             own_id=own_id, config={"home": Home(folder)}, bus=bus, tasks=self.tasks, journal=self.tasks._journal

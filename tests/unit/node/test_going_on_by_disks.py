@@ -45,7 +45,7 @@ class Macs:
         make_model(folder / "models" / "toy", "llama", layers=LAYERS)
         models = LocalModels([folder / "models"], folder / "hashes")
         self.entry = read_entry(folder / "models" / "toy")
-        self.inventory = ModelInventory("A", models, Links(), Bus())
+        self.inventory = ModelInventory("A", models, Links(), Bus())  # type: ignore[arg-type]
         self.peers = [Peer(device_id=mac, name=mac.lower(), budget_bytes=GB) for mac in "AB"]
         profiles, nothing = SplitProfiles(folder / "profiles"), lambda *_: None
         caches = (read_layout(models, self.entry),) * LAYERS

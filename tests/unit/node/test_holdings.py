@@ -105,7 +105,7 @@ def test_what_stands_before_or_behind_all_layers_is_lost_with_its_mac() -> None:
 
 async def test_layers_that_no_linked_mac_has_are_named(tmp_path: Path) -> None:
     links = Link()
-    inventory = ModelInventory("A", LocalModels([tmp_path], tmp_path / "hashes"), links, Bus())
+    inventory = ModelInventory("A", LocalModels([tmp_path], tmp_path / "hashes"), links, Bus())  # type: ignore[arg-type]
     links.inventory = inventory
     await inventory.renew(PLAN)
     for mac, has in (("B", ((4, 8),)), ("C", ((8, 10),))):

@@ -49,7 +49,7 @@ class PartialMac:
         )
         coming: Any = SimpleNamespace(held=nullcontext)
         journal: Any = SimpleNamespace(info=lambda _: None, warn=lambda _: None)
-        self.comparison = HubComparison(inventory, self.mac.copying, self, coming, journal)
+        self.comparison = HubComparison(inventory, self.mac.copying, self, coming, journal)  # type: ignore[arg-type]
 
     def has(self, blocks: Collection[int], flipped: int = -1) -> None:
         """Put only these blocks on this disk, one of them changed."""

@@ -18,7 +18,6 @@ from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.api_errors import openai_error, status
 from core.node.public_api.chat_replies import ChatReply, usage
 from core.node.public_api.chat_request import ChatCompletion
-from core.node.public_api.completions_request import TextCompletion
 from core.node.public_api.request_fields import request_body
 from core.numbers import MOST
 from core.requests.answers import ChatRequest, Message
@@ -119,28 +118,6 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
     assert said in refused.value.what
 
 
-def test_what_is_null_counts_as_left_out() -> None:
-    chat_fields = (
-        *("stop", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "logit_bias"),
-        *("response_format", "seed", "n", "stream", "stream_options", "logprobs", "top_logprobs", "guided_json"),
-    )
-    assert chat(**dict.fromkeys(chat_fields)) == chat(stream_options={"include_usage": None}) == chat()
-    shape = {"type": "json_schema", "json_schema": {"name": "n", "schema": None, "strict": None}}
-    assert chat(response_format=shape).constraint == Constraint(kind="json_schema", source="{}")
-    assert chat(response_format={"type": "text", "json_schema": None}) == chat()
-    body = {"prompt": "A hop", **dict.fromkeys(("echo", "n", "stream", "stream_options", "max_tokens", "suffix"))}
-    asked = request_body(json.dumps(body).encode(), TextCompletion)
-    (one,) = asked.requests(asked.prompts())
-    assert one.max_tokens == 16
-
-
-def test_minus_one_and_empty_texts_are_none_as_other_servers_take_them() -> None:
-    assert chat(max_tokens=-1).max_tokens == MOST
-    assert chat(stop="") == chat(stop=[]) == chat(stop=[""]) == chat(seed=-1) == chat()
-    given = chat(top_k=-1, top_p=1)
-    assert (given.sampling, given.model_sampling) == (Sampling(), ("temperature", "min_p", "repetition_penalty"))
-
-
 def test_history_degrades_and_only_the_newest_turn_is_refused() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     before = [
@@ -238,6 +215,7 @@ def test_a_stream_says_what_the_whole_body_says() -> None:
         "completion_tokens": 5,
         "total_tokens": 10,
         "prompt_tokens_details": {"cached_tokens": 3},  # the other one may have it from this one
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -254,6 +232,14 @@ def test_reasoning_is_told_in_both_fields_and_every_call_with_its_number() -> No
     message = whole["message"]
     assert (message["content"], message["reasoning_content"], message["reasoning"]) == (None, "hm", "hm")
     assert [call["id"] for call in message["tool_calls"]] == ["a1", "a2"]
+
+
+def test_tokens_of_reasoning_are_counted_up_to_its_end() -> None:
+    tagged: list[Said] = [token(0, "<think>"), token(1, "h"), ReasoningPart("h"), token(2, "m"), ReasoningPart("m")]
+    choice, _ = chunks([*tagged, token(3, "</think>"), token(4, "So"), TextPart("So"), token(5, "."), ended(tokens=6)])
+    assert usage([choice, choice], 2)["completion_tokens_details"] == {"reasoning_tokens": 6}
+    torn, _ = chunks([*tagged[:3], token(2, "<"), ended(tokens=3)])
+    assert torn.reasoning_tokens == 2
 
 
 @pytest.mark.parametrize(

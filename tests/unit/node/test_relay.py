@@ -68,9 +68,9 @@ class HeadAndMember:
     def __init__(self, harness: AnswersHarness) -> None:
         self.harness, self.tasks = harness, tasks_of()
         self.there, self.back = Wire(), Wire()
-        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)  # type: ignore[arg-type]
         self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
-        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)  # type: ignore[arg-type]
         self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
@@ -80,7 +80,7 @@ class HeadAndMember:
 
     def serves(self, *, is_on: bool) -> RelayServer:
         check = self.harness.answers.opening.check_trust
-        return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)
+        return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)  # type: ignore[arg-type]
 
     @property
     def leader(self) -> LeaderAnswers:
@@ -217,7 +217,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: HeadAndMember, monkeypat
 async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: HeadAndMember) -> None:
     for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
         two.there.led[HEAD] = leads
-        off = Relay(two.there, WorkerState(), Bus(), two.tasks, lambda: None, is_on=is_on)
+        off = Relay(two.there, WorkerState(), Bus(), two.tasks, lambda: None, is_on=is_on)  # type: ignore[arg-type]
         with pytest.raises(NotLoaded, match=r"tiny is led by head\. Ask the API of head"):
             off.model()
         two.there.led[HEAD] = replace(leads, takes_relayed=True)
@@ -242,7 +242,7 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
 
 def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:
     wire, worker, bus = Wire(), WorkerState(), Bus()
-    relay = Relay(wire, worker, bus, tasks_of(), lambda: None, is_on=True)
+    relay = Relay(wire, worker, bus, tasks_of(), lambda: None, is_on=True)  # type: ignore[arg-type]
     plan = plan_of(2)
     wire.led = {"a": Leads(model="\x1bother", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}
     relay.look()

@@ -9,7 +9,8 @@ import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
-from core.events import RequestDone
+from core.events import RequestDone, TokenEvent
+from core.node.answers.answer_stream import Said
 from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, ResponseReply, items_of
 from core.node.public_api.responses_request import Item, ResponseBody, messages_of
 from core.node.public_api.stored_responses import MAX_RESPONSES, StoredResponses
@@ -84,6 +85,7 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
             "type 'input_image' is not supported",
         ),
         ({"prompt": {"id": "p"}}, "prompt is not supported"),
+        ({"input": []}, "input is empty"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
@@ -136,14 +138,19 @@ def test_a_response_is_as_the_openai_package_publishes_it() -> None:
         id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]), tools=TOOLS[:2]
     )
     encoder = ResponseEncoder(reply, lambda body, _: stored.append(body))
-    encoder.take(0, TextPart("So"))
-    encoder.take(0, RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, tokens=7))
+    thought = TokenEvent(request_id="r", index=0, token=1, text="Hm.")
+    word = TokenEvent(request_id="r", index=1, token=2, text="So")
+    done = RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, tokens=7)
+    said: list[Said] = [thought, ReasoningPart("Hm."), word, TextPart("So"), done]
+    for each in said:
+        encoder.take(0, each)
     lines = [*encoder.beginning(), *encoder.ending()]
     for line in lines:
         TypeAdapter(ResponseStreamEvent).validate_json(line.partition(b"data: ")[2])
     body = msgspec.json.decode(msgspec.json.encode(stored[0]))
     Response.model_validate(body)
-    assert (body["status"], body["output"][0]["status"]) == ("incomplete", "incomplete")
+    assert (body["status"], body["output"][1]["status"]) == ("incomplete", "incomplete")
+    assert body["usage"]["output_tokens_details"] == {"reasoning_tokens": 1}
     # the Open Responses suite wants these, too
     assert [body[name] for name in ("temperature", "top_p", "top_logprobs", "presence_penalty")] == [0, 1, 0, 0]
     names = {"completed_at", "max_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key"}

@@ -5,27 +5,26 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from core.events import Plan
 from core.models.files.cache_size import CacheSize
 from core.plan.context_choice import FOR_AGENTS, MARGIN, choose_context
 from core.plan.make_plan import make_plan
 from core.settings import DEFAULT_CONTEXT, GB
-from tests.support.planning import FlatLayout, peer
+from tests.support.planning import FLAT, peer
 
 K = 1024
 
 
-class Growing(FlatLayout):
-    """15 GB of weights, and 1 GB of KV for 16,384 tokens."""
-
-    caches = (CacheSize(bytes_per_token=GB // 10 // (16 * K)),) * 10
+# 15 GB of weights, and 1 GB of KV for 16,384 tokens
+GROWING = replace(FLAT, caches=(CacheSize(bytes_per_token=GB // 10 // (16 * K)),) * 10)
 
 
 def planned(*budgets: int, longest: int = 1 << 20, context: int | None = None) -> Plan:
     macs = [peer("abcd"[n], budget) for n, budget in enumerate(budgets)]
     return make_plan(
-        model="m", fingerprint="f", layout=Growing(), peers=macs, plan_gen=1, context=context, longest=longest
+        model="m", fingerprint="f", layout=GROWING, peers=macs, plan_gen=1, context=context, longest=longest
     )
 
 

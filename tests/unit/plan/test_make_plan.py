@@ -1,6 +1,7 @@
 from itertools import combinations, pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from core.plan.preview import preview_of
 from core.plan.split_layers import split_layers
 from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
-from tests.support.planning import FlatLayout, peer, planned, profile
+from tests.support.planning import FLAT, peer, planned, profile
 from tui.cli.plan import plan_facts, plan_lines
 
 
@@ -59,7 +60,7 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
     plan = make_plan(
         model="m",
         fingerprint="f",
-        layout=FlatLayout(),
+        layout=FLAT,
         peers=[peer("a", 24), peer("b", 12)],
         context=64,
         plan_gen=3,
@@ -69,14 +70,12 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
     assert plan.topology == "private"
 
 
-class Wordy(FlatLayout):
-    """A model whose tokenizer takes 8 GB."""
-
-    tokenizer_bytes = 8 * GB
+# a model whose tokenizer takes 8 GB
+WORDY = msgspec.structs.replace(FLAT, tokenizer_bytes=8 * GB)
 
 
 def test_the_tokenizer_takes_memory_of_the_head_which_holds_fewer_layers() -> None:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": Wordy(), "context": 64, "plan_gen": 3}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": WORDY, "context": 64, "plan_gen": 3}
     plan = make_plan(**wish, peers=[peer("a", 24), peer("b", 12)])
     assert [(s.stop - s.start, s.tokenizer_bytes // GB) for s in plan.stages] == [(6, 8), (4, 0)]
     assert plan.head.needed_bytes == (6 + 2 + 3 + 8) * GB + 6 * GB // 10
@@ -94,7 +93,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
         make_plan(
             model="m",
             fingerprint="f",
-            layout=FlatLayout(),
+            layout=FLAT,
             peers=[peer("a", 5), peer("b", 4)],
             context=64,
             plan_gen=1,
@@ -180,7 +179,7 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
 
 
 def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 4, "plan_gen": 1}
     two, one = [peer("a", 24), peer("b", 24)], [peer("a", 24)]
     plain = make_plan(**wish, peers=two)
     assert plain.wire is None
@@ -199,7 +198,7 @@ def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
 
 def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
     peers = [peer("a", 12), peer("b", 12)]
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "peers": peers, "context": 4, "plan_gen": 1}
     found = profile(*range(1, 10), caches=(CacheSize(bytes_per_token=3200, quantised={8: 1700}),) * 10)
     plan = make_plan(**wish, profile=found, kv_bits=8)
     whole = make_plan(**wish, profile=found)
@@ -214,7 +213,7 @@ def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has
 @pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 64), (2 * CHUNK_BYTES, 1)])
 def test_a_chunk_of_the_prompt_fits_a_frame(widest: int, chunk: int) -> None:
     found = profile(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FLAT, "context": 4, "plan_gen": 1}
     assert make_plan(**wish, peers=[peer("a", 12), peer("b", 12)], profile=found).chunk == chunk
     assert make_plan(**wish, peers=[peer("a", 32)], profile=found).chunk == 512
 

@@ -14,9 +14,9 @@ from core.plan.make_plan import draft_plan, make_plan
 from core.plan.plan_inputs import PlanInputs, plan_options_of
 from core.plan.survival import options_after_loss
 from core.requests.plans import PlanRequest
-from tests.support.planning import FlatLayout, peer, profile
+from tests.support.planning import FLAT, peer, profile
 
-EVERYWHERE = tuple(range(1, FlatLayout.layers))
+EVERYWHERE = tuple(range(1, FLAT.layers))
 
 
 def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> PlanInputs:
@@ -24,7 +24,7 @@ def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ..
     wish: PlanInputs = {
         "model": "m",
         "fingerprint": "f",
-        "layout": FlatLayout(),
+        "layout": FLAT,
         "peers": [peer("abcdefg"[i], size) for i, size in enumerate(gigabytes)],
         "plan_gen": 1,
         "profile": None if cuts is None else profile(*cuts),

@@ -18,7 +18,7 @@ from core.plan.make_plan import draft_plan
 from core.requests.plans import Forecast, PlanPreview, PlanRequest, StageDisk
 from core.settings import GB
 from tests.support.app import StillNode, app_with, text_of
-from tests.support.planning import REVERSE, FlatLayout
+from tests.support.planning import FLAT, REVERSE
 from tui.app import MaclusterApp
 from tui.screens.split import SplitScreen
 from tui.state import boundaries
@@ -110,7 +110,7 @@ def planned(topology: Topology | None, layers: tuple[str, ...] = (), peers: list
     return draft_plan(
         model="m",
         fingerprint="f",
-        layout=FlatLayout(),
+        layout=FLAT,
         peers=peers or macs(64, 48, 32),
         context=4096,
         plan_gen=1,
