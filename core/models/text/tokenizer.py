@@ -216,8 +216,8 @@ class Tokens:
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
         if self._thinks(prompt_end):
             start = ()
-        elif len(start) != 1:  # text before the constrained part would look like an answer
-            end = ()
+        elif len(start) != 1 and start[:1] not in {(token,) for token in self._special}:
+            end = ()  # text before the constrained part would look like an answer
         if raw or self._marks or not end:
             start = end = ()
         return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
