@@ -26,27 +26,27 @@ class PlanOptions(TypedDict):
     wire: NotRequired[WireType | None]
 
 
-class PlanContext(TypedDict, total=False):
-    """Known facts about the Macs besides their memory."""
-
-    no_group: str  # why their parts can't be reduced, "" if nothing is known against it
-    rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds, if measured
-    stage_s: StageSeconds  # measured seconds per token of layers on a Mac
-    expects: Callable[[Plan], Forecast | None]  # forecast of a plan
-    longest: int  # context that the model takes
-    peers_at: Callable[[int], Sequence[Peer]]  # `peers` with the memory that a draft model with this context leaves
-    can_lose: Callable[[Plan, str], bool]  # whether the other disks have every layer without this Mac (device id)
-
-
-class PlanInputs(PlanOptions, PlanContext):
-    """A model with its sizes, over `peers`, the head first."""
+class KnownFacts(TypedDict):
+    """A model with its sizes, over `peers`, the head first, and what is known about these Macs."""
 
     model: str
     fingerprint: str
     layout: Layout
     peers: Sequence[Peer]
-    plan_gen: int
     profile: NotRequired[SplitProfile | None]
+    no_group: NotRequired[str]  # why their parts can't be reduced, "" if nothing is known against it
+    rtt: NotRequired[Callable[[str, str], float | None]]  # round trip between two Macs in seconds, if measured
+    stage_s: NotRequired[StageSeconds]  # measured seconds per token of layers on a Mac
+    expects: NotRequired[Callable[[Plan], Forecast | None]]  # forecast of a plan
+    longest: NotRequired[int]  # context that the model takes
+    peers_at: NotRequired[Callable[[int], Sequence[Peer]]]  # `peers`, if a draft with this context is loaded too
+    can_lose: NotRequired[Callable[[Plan, str], bool]]  # whether the other disks have every layer of this Mac's
+
+
+class PlanInputs(PlanOptions, KnownFacts):
+    """Everything that decides a plan."""
+
+    plan_gen: int
 
 
 def plan_options_of(request: PlanRequest) -> PlanOptions:

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Unpack
 
 from core.errors import MaclusterError
-from core.events import Peer, Plan
-from core.models.files.layout import Layout
-from core.models.slicing.split_profile import SplitProfile
+from core.events import Plan
 from core.plan.hop_bytes import hop_bytes
 from core.plan.make_plan import draft_plan, shortage
 from core.plan.notes import sees
-from core.plan.plan_inputs import PlanContext, plan_options_of
+from core.plan.plan_inputs import KnownFacts, plan_options_of
 from core.plan.stage_sizes import StageSizes
 from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 
 
-def preview_of(
-    *,
-    model: str,
-    fingerprint: str,
-    layout: Layout,
-    peers: Sequence[Peer],
-    request: PlanRequest,
-    profile: SplitProfile | None,
-    **around: Unpack[PlanContext],
-) -> PlanPreview:
+def preview_of(request: PlanRequest, **facts: Unpack[KnownFacts]) -> PlanPreview:
+    layout, profile = facts["layout"], facts.get("profile")
     plan: Plan | None = None
     problem: MaclusterError | None
     try:
-        plan = draft_plan(
-            model=model,
-            fingerprint=fingerprint,
-            layout=layout,
-            peers=peers,
-            plan_gen=0,
-            profile=profile,
-            **around,
-            **plan_options_of(request),
-        )
+        plan = draft_plan(plan_gen=0, **facts, **plan_options_of(request))
         problem = shortage(plan, profile)
     except MaclusterError as error:
         problem = error

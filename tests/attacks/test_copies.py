@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import Busy, LinkError, LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.errors import BadModel, Busy, LinkError, LinkLost, ProtocolError, TransferError
 from core.events import Transfer
 from core.link.frames import FrameType
 from core.models.files.block_map import FileFacts
@@ -238,7 +238,7 @@ async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> N
 async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     nothing = FileFacts(size=0, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
     pair.sender.listed = lambda _: FileList({"model.safetensors": nothing}, is_whole=True)
-    with pytest.raises(ModelMismatch):
+    with pytest.raises(BadModel, match="The copied model cannot be used"):
         await pair.copy()
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
 

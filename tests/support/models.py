@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.models.files.catalog import Catalog, ModelEntry
+from core.models.files.model_folder import _contents, _Digest
+from core.models.files.safetensors import header_bytes, weight_files
 
 
 def read_entry(directory: Path) -> ModelEntry:
@@ -16,3 +18,12 @@ def read_entry(directory: Path) -> ModelEntry:
 def scan(roots: Sequence[Path]) -> list[ModelEntry]:
     """Every model below `roots` that can be used, by name."""
     return [found for found in Catalog(roots).survey() if isinstance(found, ModelEntry)]
+
+
+def fingerprint(directory: Path) -> str:
+    """Fingerprint of the model in `directory`, which need not be usable."""
+    digest = _Digest(_contents(directory))
+    if not digest.has_index:
+        for file in weight_files(directory, None):
+            digest.add_header(header_bytes(file))
+    return digest.hexdigest()

@@ -46,11 +46,11 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
     layout = await models.layout(entry)
     preview = await asyncio.to_thread(
         preview_of,
+        request,
         model=entry.name,
         fingerprint=entry.fingerprint,
         layout=layout,
         peers=macs,
-        request=request,
         profile=profile,
         longest=entry.context_max,
     )

@@ -27,19 +27,18 @@ def check_settings(config: dict[str, Any], name: str) -> None:
             open_values.extend(v for v in value if isinstance(v, dict | list))
             continue
         for key, setting in value.items():
-            if isinstance(setting, dict | str) and _NUMBER.search(key):
-                raise BadModel(_nonsense(name, key, f"{str(setting)!r:.60}"), OTHER_VERSION)
             if isinstance(setting, dict | list):
                 open_values.append(setting)
-            elif isinstance(setting, int | float) and not _makes_sense(key, setting):
-                raise BadModel(_nonsense(name, key, f"{setting:.6g}"), OTHER_VERSION)
+            if not _makes_sense(key, setting):
+                what = f"config.json in {name} has {key!r} = {str(setting)[:60]!r}, which makes no sense."
+                raise BadModel(what, OTHER_VERSION)
 
 
-def _nonsense(name: str, key: str, value: str) -> str:
-    return f"config.json in {name} has {key!r} = {value}, which makes no sense."
-
-
-def _makes_sense(key: str, setting: float) -> bool:
+def _makes_sense(key: str, setting: Any) -> bool:
+    if isinstance(setting, dict | str):
+        return not _NUMBER.search(key)
+    if not isinstance(setting, int | float):
+        return True
     if _FINITE.search(key) and isinstance(setting, float) and not isfinite(setting):
         return False
     if _COUNT.search(key):

@@ -40,7 +40,9 @@ class ModelFolder(NamedTuple):
     settings: ModelSettings
     headers: Mapping[str, SafetensorsHeader]  # by weight file name
     weight_file_bytes: int  # of all weight files, headers included
-    fingerprint: str  # `fingerprint(path)`
+    # hex SHA-256 over settings, tokenizer and safetensors index (without an index, each file's header); equal on two
+    # Macs with the same model, whatever the folder's name
+    fingerprint: str
     there: BlockMap | None  # blocks on this disk; None: complete
     hub: HubOrigin | None  # source of missing blocks, if known
 
@@ -106,21 +108,6 @@ def read_folder(directory: Path) -> ModelFolder:
             there=read_map(directory),
             hub=read_origin(directory),
         )
-
-
-def fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over settings, tokenizer and safetensors index (without an index, each file's header).
-
-    Equal on two Macs with the same model, whatever the folder's name. Raises ModelNotFound, BadModel.
-    """
-    if not directory.is_dir():
-        raise ModelNotFound(f"The model folder {directory} doesn't exist.")
-    with judged(directory):
-        digest = _Digest(_contents(directory))
-        if not digest.has_index:
-            for file in weight_files(directory, None):
-                digest.add_header(header_bytes(file))
-        return digest.hexdigest()
 
 
 def _contents(directory: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from core.errors import BadModel, ModelError, ModelMismatch, TransferError, Unsu
 from core.models.files.block_map import BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.catalog import ModelEntry, read_model, short_name
 from core.models.files.checked_files import MAX_JSON_BYTES, name_of
-from core.models.files.model_folder import fingerprint
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.disks.messages import HeldModel
@@ -121,14 +121,14 @@ def check_free(folder: Path, missing: int, kept: int) -> None:
 
 def check_arrived(folder: Path, model: HeldModel) -> None:
     """Raise ModelMismatch or BadModel unless it is the wanted, usable model; deletes it then."""
+    check_usable(folder, "The copied model", "Check the files on the other Mac.")
     try:
-        found = fingerprint(folder)
+        found = read_folder(folder).fingerprint
     except ModelError:
         found = ""
     if found != model.fingerprint:
         shutil.rmtree(folder)
         raise ModelMismatch("A different model than requested arrived.", "Check the files on the other Mac.")
-    check_usable(folder, "The copied model", "Check the files on the other Mac.")
 
 
 def check_usable(folder: Path, whose: str, cure: str) -> None:

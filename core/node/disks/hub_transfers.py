@@ -18,7 +18,7 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
 from core.models.files.hub_origin import read_origin, write_origin
-from core.models.files.model_folder import fingerprint
+from core.models.files.model_folder import read_folder
 from core.node.disks.block_fetch import WantedCopy
 from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder
 from core.node.disks.local_models import LocalModels
@@ -87,7 +87,7 @@ async def begin_model(models: LocalModels, folder: Path, repo: str, revision: st
 def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry]) -> str:
     """Move the new folder to the models, or delete it if the same model is there already."""
     check_usable(begun, repo, "Choose another repository.")
-    print_of = fingerprint(begun)
+    print_of = read_folder(begun).fingerprint
     if not (here := copies_here(entries, print_of)):
         begun.rename(finished_folder(folder, repo, print_of, entries))
         return print_of

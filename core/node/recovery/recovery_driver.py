@@ -100,13 +100,7 @@ class RecoveryDriver:
         self._no_group, self._answers_of_plan = "", 0
         if planned.words:
             self._journal.info(f"Copying {planned.words}, then loading {planned.plan.model}.")
-        await self._leader.load(
-            planned.plan,
-            planned.directory,
-            verify=planned.verify,
-            lacks=planned.lacks,
-            drafter=planned.drafter,
-        )
+        await self._lead(planned)
         try:
             await self._answers.use(planned.directory)
         except MaclusterError:
@@ -303,10 +297,8 @@ class RecoveryDriver:
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan replaced it meanwhile
-            await self._leader.load(
-                planned.plan,
-                planned.directory,
-                verify=planned.verify,
-                lacks=planned.lacks,
-                drafter=planned.drafter,
-            )
+            await self._lead(planned)
+
+    async def _lead(self, planned: Planned) -> None:
+        plan, directory, verify, lacks, _, drafter = planned
+        await self._leader.load(plan, directory, verify=verify, lacks=lacks, drafter=drafter)

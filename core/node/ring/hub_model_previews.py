@@ -74,12 +74,11 @@ def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> Plan
         return forecast(plan_work_of(plan, layout, sent, whole_bytes), speeds)
 
     preview = preview_of(
+        request,
         model=model.repo,
         fingerprint="",
         layout=layout,
         peers=macs,
-        request=request,
-        profile=None,
         longest=model.context_max,
         rtt=speeds.rtt,
         expects=expected,

@@ -33,7 +33,7 @@ from core.plan.forecast import MacSpeeds, PlanWork, forecast, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.plan.make_plan import make_plan, with_verification
 from core.plan.mirror import with_mirror
-from core.plan.plan_inputs import PlanContext, PlanOptions, plan_options_of
+from core.plan.plan_inputs import KnownFacts, PlanOptions, plan_options_of
 from core.plan.preview import preview_of
 from core.plan.split_by_disk import spans_on_disks
 from core.plan.stage_sizes import StageSizes
@@ -212,17 +212,12 @@ class Planning:
         # look again: examining a model takes seconds, and a Mac may have come or gone
         macs = [mac for mac in self._macs(request) if mac.device_id not in without]
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
-        around = self._around(entry, layout, profile, macs, drafter)
-        around["no_group"] = no_group
+        facts = self._facts(entry, layout, profile, macs, drafter)
+        facts["no_group"] = no_group
         plan = await asyncio.to_thread(
             make_plan,
-            model=entry.name,
-            fingerprint=entry.fingerprint,
-            layout=layout,
-            peers=macs,
             plan_gen=self._plan_gen,
-            profile=profile,
-            **around,
+            **facts,
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.on(macs[0], plan.context))
@@ -286,13 +281,8 @@ class Planning:
             return PlanPreview(problem=error.problem)
         preview = await asyncio.to_thread(
             preview_of,
-            model=entry.name,
-            fingerprint=entry.fingerprint,
-            layout=layout,
-            peers=macs,
-            request=request,
-            profile=profile,
-            **self._around(entry, layout, profile, macs, drafter),
+            request,
+            **self._facts(entry, layout, profile, macs, drafter),
         )
         split = preview.plan or preview.draft
         if split is None:
@@ -316,16 +306,21 @@ class Planning:
             forecast=forecast(_work(preview.plan or split, layout, profile), self._speeds(macs)),
         )
 
-    def _around(
+    def _facts(
         self,
         entry: ModelEntry,
         layout: Layout,
         profile: SplitProfile | None,
         macs: Sequence[Peer],
         drafter: _Drafter,
-    ) -> PlanContext:
+    ) -> KnownFacts:
         speeds = self._speeds(macs)
-        return PlanContext(
+        return KnownFacts(
+            model=entry.name,
+            fingerprint=entry.fingerprint,
+            layout=layout,
+            peers=macs,
+            profile=profile,
             longest=entry.context_max,
             peers_at=lambda context: budgets_beside_draft(drafter.on(macs[0], context), macs),
             rtt=self._peers.rtt,

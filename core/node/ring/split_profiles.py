@@ -51,11 +51,7 @@ class SplitProfiles:
         async with self._one_child:
             if found := await asyncio.to_thread(self.known, entry):
                 return found
-            stop = threading.Event()
-            try:
-                found = await asyncio.to_thread(_ask, entry, stop)
-            finally:
-                stop.set()
+            found = _checked(await _in_child(entry, "core.models.slicing.examine", (), SplitProfile), entry)
             await asyncio.to_thread(self._remember, entry, found)
             return found
 
@@ -82,14 +78,7 @@ class SplitProfiles:
         Raises like `of`.
         """
         async with self._one_child:
-            stop = threading.Event()
-            try:
-                status, answer = await asyncio.to_thread(
-                    _in_child, entry, "core.models.slicing.slice_bytes", slices, stop
-                )
-            finally:
-                stop.set()
-        stages = _answer(entry, status, answer, list[list[Part]])
+            stages = await _in_child(entry, "core.models.slicing.slice_bytes", slices, list[list[Part]])
         return tuple(tuple((p.file, p.begin, p.end) for p in stage) for stage in stages)
 
     def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:
@@ -104,11 +93,16 @@ class SplitProfiles:
         return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{VERSION}.json"
 
 
-def _ask(entry: ModelEntry, stop: threading.Event) -> SplitProfile:
-    return _checked(_answer(entry, *_in_child(entry, "core.models.slicing.examine", (), stop), SplitProfile), entry)
+async def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], kind: type[_T]) -> _T:
+    """Examine a model in a child, which ends if this call is cancelled."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(_answer, entry, module, words, kind, stop)
+    finally:
+        stop.set()
 
 
-def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
+def _answer(entry: ModelEntry, module: str, words: tuple[str, ...], kind: type[_T], stop: threading.Event) -> _T:
     directory = Path(entry.path)
     headers = sum(header.nbytes for header in read_folder(directory).headers.values())
     job = Job(
@@ -120,10 +114,7 @@ def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: thre
         rss_bytes=RSS_BYTES + _PER_HEADER_BYTE * headers,
         answer_bytes=ANSWER_BYTES,
     )
-    return run_child(job, stop=stop)
-
-
-def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T:
+    status, answer = run_child(job, stop=stop)
     try:
         if status == 0:
             return msgspec.json.decode(answer, type=kind)

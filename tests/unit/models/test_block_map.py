@@ -21,11 +21,11 @@ from core.models.files.block_map import MAP_NAME, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.manifest import Manifests
-from core.models.files.model_folder import fingerprint, read_folder
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part, ranges
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice, slice_parts
-from tests.support.models import read_entry
+from tests.support.models import fingerprint, read_entry
 
 BLOCK = 4096
 LAYERS = 4

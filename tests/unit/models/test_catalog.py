@@ -17,12 +17,11 @@ import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
-from core.models.files.model_folder import fingerprint
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.files.suitability import ALIASES
 from core.models.made.maker import make_model
 from core.settings import DEFAULT_CONTEXT, hub_cache
-from tests.support.models import read_entry, scan
+from tests.support.models import fingerprint, read_entry, scan
 
 SHARD = "model-00001-of-00003.safetensors"
 
@@ -66,8 +65,6 @@ def weights(directory: Path) -> list[Path]:
 def test_a_missing_directory_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="nowhere"):
         read_entry(tmp_path / "nowhere")
-    with pytest.raises(ModelNotFound):
-        fingerprint(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "a/../../b", "a\\b", "nul\0"])

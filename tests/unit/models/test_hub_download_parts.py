@@ -21,11 +21,12 @@ from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOr
 from core.models.files.hub_download_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.manifest import Manifests
-from core.models.files.model_folder import fingerprint, read_folder
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
 from tests.support.hub import COMMIT, Hub, point_at, running_hub
+from tests.support.models import fingerprint
 
 REPO = "acme/toy"
 

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import UnsupportedModel
 from core.models.files.catalog import Catalog, ModelEntry
-from core.models.files.model_folder import fingerprint, read_folder
+from core.models.files.model_folder import read_folder
 from core.models.files.model_settings import ModelSettings, settings_of
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.suitability import ADAPTER, NO_TEMPLATE, STALE_INDEX, check_suitable, notes_on
@@ -19,7 +19,7 @@ from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.requests.plans import PreviewRequest
 from core.settings import Home
-from tests.support.models import read_entry, scan
+from tests.support.models import fingerprint, read_entry, scan
 from tui.cli.what_if import imagined_plan
 
 TOKENIZER = frozenset({"config.json", "tokenizer.json", "model.safetensors"})

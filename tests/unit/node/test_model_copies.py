@@ -16,7 +16,7 @@ import pytest
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, WHOLE_NAME, FileFacts, read_map
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.model_folder import fingerprint, read_folder
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
@@ -33,7 +33,7 @@ from core.node.disks.messages import (
 )
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
-from tests.support.models import read_entry
+from tests.support.models import fingerprint, read_entry
 from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 

@@ -243,7 +243,7 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
 
     def previewed(*gigabytes: int) -> PlanPreview:
         macs = [peer("ab"[i], size) for i, size in enumerate(gigabytes)]
-        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, request=wanted, profile=found)
+        return preview_of(wanted, model="m", fingerprint="f", layout=layout, peers=macs, profile=found)
 
     fits, short, alone, nobody = previewed(10, 5), previewed(4, 2), previewed(10), previewed()
     assert fits.plan

@@ -46,7 +46,7 @@ def preview(
 ) -> PlanPreview:
     macs = [Peer(device_id=n, name=n, budget_bytes=b * GB) for n, b in zip(NAMES, budgets, strict=False)]
     request = PlanRequest(model="m", topology=topology, rdma=rdma)
-    made = preview_of(model="m", fingerprint="f", layout=LAYOUT, peers=macs, request=request, profile=PROFILE)
+    made = preview_of(request, model="m", fingerprint="f", layout=LAYOUT, peers=macs, profile=PROFILE)
     fields = {field: getattr(made, field) for field in made.__struct_fields__}
     return PlanPreview(**(fields | {"forecast": forecast} | more))
 
