@@ -30,3 +30,22 @@ async def test_for_want_of_descriptors_room_is_made_and_accepting_goes_on() -> N
                 assert (address[0], first.fileno()) == (HOST, oldest)
             second, _ = await anext(callers)
             second.close()
+
+
+async def test_a_caller_without_an_address_has_reset_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS gives such a connection to who accepts; elsewhere it is an error, or not seen."""
+    accept, callers = socket.socket.accept, iter([False, True])
+
+    def like_macos(listener: socket.socket) -> tuple[socket.socket, object]:
+        sock, address = accept(listener)
+        return sock, address if next(callers) else None
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((HOST, 0)))
+        listener.setblocking(False)
+        monkeypatch.setattr(socket.socket, "accept", like_macos)
+        gone, here = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(2)]
+        async with asyncio.timeout(120):
+            sock, address = await anext(accept_connections(listener, pytest.fail))
+        with sock:
+            assert address == here.getsockname() != gone.getsockname()
