@@ -5,6 +5,7 @@ import os
 import socket
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,15 @@ async def test_a_caller_without_an_address_has_reset_its_connection(monkeypatch:
             sock, address = await anext(accept_connections(listener, pytest.fail))
         with sock:
             assert address == here.getsockname() != gone.getsockname()
+
+
+async def test_a_caller_of_a_socket_file_has_no_address_and_is_taken(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        listener, caller = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.setblocking(False)
+        caller.connect(str(tmp_path / "s"))
+        async with asyncio.timeout(120):
+            sock, _ = await anext(accept_connections(listener, pytest.fail))
+        sock.close()
