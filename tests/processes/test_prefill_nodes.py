@@ -40,7 +40,7 @@ async def says(watch: Watch, words: str, mark: int) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (64, 32, 16)) as running:
+    async with running_demo(made("llama"), (64, 32, 16), load=None) as running:
         head, mark = running.head, len(running.head.seen)
         await loaded(head, LoadRequest(model=running.model, prefill=id_of(head, "mini")))
         await says(head, "mini prefills prompts of 256 tokens or more", mark)
