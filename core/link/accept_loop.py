@@ -7,6 +7,8 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+from core.link.listener import accept
+
 PAUSE_S: Final = 0.1
 
 
@@ -16,7 +18,7 @@ async def accept_connections(
     """Yield each connection and its address; `make_room` closes something expendable when descriptors run out."""
     while True:
         try:
-            sock, address = listener.accept()
+            sock, address = accept(listener)
         except BlockingIOError:
             await _readable(listener)
             continue

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError
 from core.link.data_link import DataLink, hang_up
-from core.link.listener import caller_address
+from core.link.listener import accept, caller_address
 from core.link.pending_connections import PendingConnections
 from core.link.tls import TLS_TIMEOUT_S, link_error
 from core.trust.identity import text_id
@@ -137,7 +137,7 @@ class ConcurrentHandshakes:
     def _admit(self) -> None:
         for _ in range(AT_ONCE):
             try:
-                plain, address = self._listener.accept()
+                plain, address = accept(self._listener)
             except BlockingIOError:
                 return
             except ConnectionError:

@@ -23,6 +23,15 @@ def open_listener(host: str, port: int, backlog: int) -> socket.socket:
     return door
 
 
+def accept(door: socket.socket) -> tuple[socket.socket, tuple[Any, ...]]:
+    """Accept a connection. macOS returns one without an address if the caller has reset it: ConnectionAbortedError."""
+    sock, address = door.accept()
+    if not address and door.family != socket.AF_UNIX:  # whose callers have no address
+        sock.close()
+        raise ConnectionAbortedError
+    return sock, address
+
+
 def caller_address(door: socket.socket, address: tuple[Any, ...]) -> str | None:
     """Address of a caller in its usual form; None if callers from there are refused."""
     host = plain_host(address)

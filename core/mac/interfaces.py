@@ -6,6 +6,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import psutil
@@ -53,9 +54,16 @@ class Interface(NamedTuple):
             return False
 
 
+_last_known: tuple[Interface, ...] = ()
+
+
 def interfaces() -> tuple[Interface, ...]:
-    addresses = psutil.net_if_addrs()
-    return interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
+    """The interfaces now; the last known ones if macOS fails to list them, as it does while one of them goes."""
+    global _last_known
+    with suppress(OSError):
+        addresses = psutil.net_if_addrs()
+        _last_known = interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
+    return _last_known
 
 
 def interfaces_of(

@@ -502,7 +502,7 @@ async def test_the_demo_serves_until_it_is_ended_and_who_reads_a_stream_is_told(
             with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
                 async for _ in stream:
                     pass
-        await demo.wait()
+        assert await demo.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)
         await until(lambda: not any(process.is_running() for process in below))
     finally:
         with suppress(ProcessLookupError):

@@ -17,9 +17,9 @@ time.time = lambda: _true() + random.randint(-{JUMP_S}, {JUMP_S})
 
 
 @contextmanager
-def jumping_clocks(folder: Path) -> Iterator[None]:
-    """Processes started in the block, and their children, read a time that jumps by days."""
-    (folder / "sitecustomize.py").write_text(_SITE)
+def jumping_clocks(folder: Path, more: str = "") -> Iterator[None]:
+    """Processes started in the block, and their children, read a time that jumps by days; they run `more` first."""
+    (folder / "sitecustomize.py").write_text(more + _SITE)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(folder)
     try:

@@ -209,7 +209,7 @@ class Demo:
         command = [
             *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
             *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
-            *("--models", str(self._models(index, model)), "--until-eof", "--discard"),
+            *("--models", str(self._models(index, model)), "--until-eof", "--discard", "--key", "file"),
             *("--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),

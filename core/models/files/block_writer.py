@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -23,11 +24,23 @@ from core.models.files.block_map import (
     write_map,
 )
 from core.models.files.whole_hash import WholeHash
-from core.settings import MIB
+from core.settings import GB, MIB
 from core.trust.private_files import folder_to_disk, move, to_disk, write_private
 
+KEPT_FREE_BYTES: Final = GB  # of the disk
 COMMIT_BYTES: Final = 16 * MIB
 MOST_PENDING_BYTES: Final = 4 * COMMIT_BYTES  # then writers wait for a slow disk
+
+
+def check_free(folder: Path, missing: int, kept: int = KEPT_FREE_BYTES) -> None:
+    """Raise TransferError if the disk would have fewer than `kept` bytes left after `missing` bytes more."""
+    free = shutil.disk_usage(folder).free
+    if missing + kept > free:
+        what = (
+            f"{missing / GB:.1f} GB are missing; this disk has {free / GB:.1f} GB free, "
+            f"{kept / GB:.1f} GB of it reserved: {(missing + kept - free) / GB:.1f} GB too little."
+        )
+        raise TransferError(what, "Free some space, then try again; it resumes.")
 
 
 class BlockWriter:

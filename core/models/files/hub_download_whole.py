@@ -7,24 +7,21 @@ a crash. When all files are there, its `snapshot_download` finds them and lays o
 from __future__ import annotations
 
 import glob
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.file_download import repo_folder_name
 
 from core.errors import TransferError
+from core.models.files.block_writer import check_free
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import Fetched, FetchOrder
 from core.models.files.hub_files import HubFile, model_of
 from core.models.files.hub_reader import HubReader, Patience, in_threads
 from core.models.files.model_settings import SMALL_FILES
-from core.settings import GB
-
-SPARE_BYTES: Final = GB
 
 
 class Wanted(NamedTuple):
@@ -55,7 +52,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     for wanted in small:
         _bring(reader, wanted)
     model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
-    _check_room(Path(order.cache), total - _there(files))
+    check_free(blobs, total - _there(files))
     jobs = [partial(_bring, reader, wanted) for wanted in files]
     report(Fetched(done=_there(files), total=total))
     in_threads(jobs, patience.stop, lambda: report(Fetched(done=_there(files), total=total)))
@@ -98,11 +95,3 @@ def _there(files: Sequence[Wanted]) -> int:
             except OSError:
                 continue
     return sizes
-
-
-def _check_room(cache: Path, missing: int) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(cache).free
-    if missing + SPARE_BYTES > free:
-        what = f"The download needs {missing / GB:.1f} GB; this disk has {free / GB:.1f} GB free."
-        raise TransferError(what, "Free some space on the disk, then try again.")

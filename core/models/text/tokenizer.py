@@ -27,15 +27,13 @@ from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
-from core.models.files.ready_child import ReadyChild
-from core.models.files.sandbox import Run
+from core.models.files.sandbox import Run, run_child
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
 from core.models.text.call_grammar import FREE, call_grammar, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
-from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.harmony import (
     CALL_END,
@@ -120,8 +118,8 @@ class LibraryStream:
 class Tokens:
     """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
 
-    def __init__(self, wrapper: Any, directory: Path) -> None:
-        self._wrapper, self._directory = wrapper, directory
+    def __init__(self, wrapper: Any, directory: Path, checks: Run) -> None:
+        self._wrapper, self._directory, self._checks = wrapper, directory, checks
         vocabulary = wrapper.get_vocab()
         self._form, self._marks = form_of(wrapper), harmony_marks(wrapper, vocabulary)
         ends = {token for token, mark in self._marks.items() if mark == CALL_END}
@@ -129,11 +127,12 @@ class Tokens:
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
-        self._checks: Run = ReadyChild(GRAMMAR_CHECK).run  # started by the first check
 
     @classmethod
-    def load(cls, directory: Path) -> Tokens:
-        """Load the tokenizer in `directory`, offline and without its code. Raises ModelNotFound, BadModel."""
+    def load(cls, directory: Path, checks: Run = run_child) -> Tokens:
+        """Load the tokenizer in `directory`, offline and without its code; grammars are checked first in a child that
+        `checks` runs. Raises ModelNotFound, BadModel.
+        """
         settings = read_settings(directory)  # checks file sizes, because transformers opens any file
         check_suitable(settings)
         generation = settings.json("generation_config.json")
@@ -154,7 +153,7 @@ class Tokens:
         templates = wrapper._tokenizer.chat_template
         if isinstance(templates, dict) and templates and "default" not in templates:
             wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
-        return cls(wrapper, directory)
+        return cls(wrapper, directory, checks)
 
     def encode(
         self,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, blocks_by_file, hash_at
-from core.models.files.block_writer import BlockWriter
+from core.models.files.block_writer import KEPT_FREE_BYTES, BlockWriter, check_free
 from core.models.files.parts import Part
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockLink, BlockRequests
@@ -28,7 +28,6 @@ from core.node.disks.byte_links import (
     RunRequest,
     blocks_in,
 )
-from core.node.disks.copy_checks import KEPT_FREE_BYTES, check_free
 from core.node.disks.messages import HeldModel
 from core.node.disks.transfer_progress import Report, TransferProgress
 from core.settings import GB

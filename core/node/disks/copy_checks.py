@@ -14,6 +14,7 @@ from typing import Final
 
 from core.errors import BadModel, ModelError, ModelMismatch, TransferError, UnsupportedModel
 from core.models.files.block_map import BlockMap, FileFacts, read_map, whole_parts
+from core.models.files.block_writer import check_free
 from core.models.files.catalog import ModelEntry, read_model, short_name
 from core.models.files.checked_files import MAX_JSON_BYTES, name_of
 from core.models.files.model_folder import read_folder
@@ -25,7 +26,6 @@ from core.trust.private_files import private_folder
 
 PARTIAL: Final = ".partial"
 MAX_BEGUN: Final = 16  # unfinished copies, because other Macs may start them too
-KEPT_FREE_BYTES: Final = GB
 MAX_WEIGHTS_BYTES: Final = 1000 * GB
 _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -105,18 +105,7 @@ def check_room(folder: Path, files: Mapping[str, FileFacts], wanted: Sequence[Pa
         there = read_map(folder)
     if there is None or there.files != files:
         there = BlockMap(files, {})
-    check_free(folder, sum(part.nbytes for part in there.lacking(wanted)), KEPT_FREE_BYTES)
-
-
-def check_free(folder: Path, missing: int, kept: int) -> None:
-    """Raise TransferError if the disk would have fewer than `kept` bytes left after `missing` bytes more."""
-    free = shutil.disk_usage(folder).free
-    if missing + kept > free:
-        what = (
-            f"{missing / GB:.1f} GB are missing; this disk has {free / GB:.1f} GB free, "
-            f"{kept / GB:.1f} GB of it reserved: {(missing + kept - free) / GB:.1f} GB too little."
-        )
-        raise TransferError(what, "Free some space, then try again; the copy resumes.")
+    check_free(folder, sum(part.nbytes for part in there.lacking(wanted)))
 
 
 def check_arrived(folder: Path, model: HeldModel) -> None:

@@ -84,7 +84,7 @@ class PairingServer:
         assert call is not None
         self._calls.add(call)
         try:
-            if len(self._calls) <= CALLERS and caller_address(door, writer.get_extra_info("peername")):
+            if len(self._calls) <= CALLERS and caller_address(door, writer.get_extra_info("peername") or ("",)):
                 await self._serve(PairingConnection(reader, writer))
         except asyncio.CancelledError:
             pass  # only `close` cancels a call, and the call has ended

@@ -214,14 +214,8 @@ class Planning:
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         facts = self._facts(entry, layout, profile, macs, drafter)
         facts["no_group"] = no_group
-        plan = await asyncio.to_thread(
-            make_plan,
-            plan_gen=self._plan_gen,
-            **facts,
-            **how,
-        )
-        plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.on(macs[0], plan.context))
-        plan = _noted(self._beside.added(plan, request, profile, layout), entry)
+        plan = await asyncio.to_thread(make_plan, plan_gen=self._plan_gen, **facts, **how)
+        plan = self._completed(plan, request, facts, entry, drafter)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -279,19 +273,14 @@ class Planning:
             layout = await self._models.layout(entry)
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
-        preview = await asyncio.to_thread(
-            preview_of,
-            request,
-            **self._facts(entry, layout, profile, macs, drafter),
-        )
+        facts = self._facts(entry, layout, profile, macs, drafter)
+        preview = await asyncio.to_thread(preview_of, request, **facts)
         split = preview.plan or preview.draft
         if split is None:
             return preview
         if preview.plan:
-            mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
-            mirrored = self._beside.added(mirrored, request, profile, layout)
-            drafted = with_draft(mirrored, drafter.on(macs[0], split.context))
-            preview = msgspec.structs.replace(preview, plan=_noted(drafted, entry))
+            plan = self._completed(preview.plan, request, facts, entry, drafter)
+            preview = msgspec.structs.replace(preview, plan=plan)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
@@ -329,11 +318,18 @@ class Planning:
             can_lose=self._inventory.holdings(entry.fingerprint).can_lose,
         )
 
-    def _mirrored(
-        self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]
+    def _completed(
+        self, plan: Plan, request: PlanRequest, facts: KnownFacts, entry: ModelEntry, drafter: _Drafter
     ) -> Plan:
-        if not request.mirror:
-            return plan
+        """The plan with what `request` wants besides layers, and the notes on its model."""
+        layout, profile, macs = facts["layout"], facts.get("profile"), facts["peers"]
+        if request.mirror:
+            plan = self._mirrored(plan, profile, layout, macs)
+        plan = self._beside.added(plan, request, profile, layout)
+        plan = with_draft(plan, drafter.on(macs[0], plan.context))
+        return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
+
+    def _mirrored(self, plan: Plan, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]) -> Plan:
         speeds = self._speeds(macs)
         told = forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
         token_s = told.token_s if told else None
@@ -358,10 +354,6 @@ class Planning:
 def _work(plan: Plan, layout: Layout, profile: SplitProfile | None) -> PlanWork:
     kv_bytes = StageSizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
     return plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
-
-
-def _noted(plan: Plan, entry: ModelEntry) -> Plan:
-    return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:

@@ -4,6 +4,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -475,22 +476,20 @@ def test_hundreds_who_connect_between_any_two_steps_of_a_handshake_keep_no_membe
         context = client_context(mac(0), cluster(3))
         member = stack.enter_context(context.wrap_socket(plain, do_handshake_on_connect=False))
 
-        def meanwhile() -> None:
-            stack.enter_context(crowd(ends_of_a_link.port, 200, says))
-            with suppress(LinkTimeout):
-                lobby.wait(monotonic() + 0.05)
+        def through(step: Callable[[], Any]) -> Any:
+            """The result of a step of the member, while hundreds connect until it is done."""
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    return step()
+                stack.enter_context(crowd(ends_of_a_link.port, 200, says))
+                with suppress(LinkTimeout):
+                    lobby.wait(monotonic() + 0.05)
 
-        while True:
-            try:
-                member.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                meanwhile()
+        through(member.do_handshake)
         leaf = member.getpeercert(binary_form=True) or b""
         acceptor = check_peer(leaf, cluster(3))
         member.sendall(Dialler(mac(0), cluster(3), acceptor, Kind.DATA, leaf, secrets.token_bytes).hello)
-        meanwhile()
-        assert len(member.recv(REPLY_BYTES)) == REPLY_BYTES
+        assert len(through(partial(member.recv, REPLY_BYTES))) == REPLY_BYTES
 
 
 def test_a_member_who_stalls_after_tls_is_sent_away(ends_of_a_link: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

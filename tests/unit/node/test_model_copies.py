@@ -376,7 +376,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr("core.models.files.block_writer.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(TransferError, match=r"this disk has 0\.0 GB free"):
         await pair.copy()
     assert pair.blocks_given == 0
@@ -390,7 +390,7 @@ async def test_a_disk_that_others_fill_meanwhile_ends_a_copy_with_what_there_is(
     def free(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=2 * GB if next(looked) < 4 else 0)
 
-    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", free)
+    monkeypatch.setattr("core.models.files.block_writer.shutil.disk_usage", free)
     with pytest.raises(TransferError, match=r"0\.5 GB too little"):
         await pair.copy()
     monkeypatch.undo()

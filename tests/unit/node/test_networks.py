@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from core.mac.interfaces import Interface
+import errno
+
+import psutil
+import pytest
+
+from core.mac.interfaces import Interface, interfaces
 from core.node.base.signals import Signals
 from core.node.peers.networks import Networks, NetworksChanged
 
@@ -27,3 +32,14 @@ async def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> No
     await networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (2, False)
     assert [each.gone for each in told] == [frozenset(), {BRIDGE.address}]
+
+
+def test_an_interface_that_goes_while_it_is_asked_for_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = interfaces()
+
+    def gone() -> None:
+        raise OSError(errno.ENXIO, "Device not configured")
+
+    for question in ("net_if_stats", "net_if_addrs"):
+        monkeypatch.setattr(psutil, question, gone)
+        assert interfaces() == known != ()
