@@ -192,9 +192,7 @@ def test_where_nobody_answers_the_same_requests_wait_for_new_links_and_go_on(
     is_silent = False
     with (
         wire(lambda _: "hold" if is_silent else "pass") as dead,
-        worker_ring(
-            folder_of("llama", made), CUTS[1:], chunk=CHUNK, rows=ROWS, reroute=before(1, dead), try_s=TRY_S
-        ) as ring,
+        worker_ring(model, CUTS[1:], chunk=CHUNK, rows=ROWS, reroute=before(1, dead), try_s=TRY_S) as ring,
     ):
 
         def go_silent(token: Token) -> None:
