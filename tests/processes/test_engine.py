@@ -17,7 +17,7 @@ from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Token, TraceSpan
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
-from tests.support.reloading import load_anew
+from tests.support.reloading import load_again
 from tests.support.requests import CHUNK, CUTS, LAYERS, SAMPLINGS, VOCABULARY, some_requests
 from tests.support.search import SEARCH
 
@@ -137,7 +137,7 @@ def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path) -> None:
     with worker_ring(model, CUTS, chunk=CHUNK, window=1, adapts=False) as narrow:
         for window in (1, 2, len(CUTS) + 1):
             narrow.plan = msgspec.structs.replace(narrow.plan, plan_gen=narrow.plan.plan_gen + 1, window=window)
-            load_anew(narrow, model)
+            load_again(narrow, model)
             request = a_request(prompt, max_tokens=8, sampling=Sampling(logprobs=5))
             (answer,) = narrow.generate_all([request])
             told[window] = [(t.token, t.logprob, t.top) for t in answer.reports]

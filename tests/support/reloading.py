@@ -19,7 +19,7 @@ from core.worker.messages import Load, Loaded
 
 
 class Rings:
-    """One ring for each number of Macs; it loads anew where a test wants another ring than the test before."""
+    """One ring for each number of Macs; it loads again where a test wants another ring than the one before."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -45,7 +45,7 @@ class Rings:
             ring = self._rings[macs]
             plan = plan_of(model.name, read_folder(model).layout().layers, cuts, ring.macs, topology)
             ring.plan = msgspec.structs.replace(plan, plan_gen=ring.plan.plan_gen + 1, **settings)
-            load_anew(ring, model, draft, drafter)
+            load_again(ring, model, draft, drafter)
         self._loaded[macs] = wanted
         return self._rings[macs]
 
@@ -56,7 +56,7 @@ def shared_rings() -> Iterator[Rings]:
         yield Rings(stack)
 
 
-def load_anew(ring: WorkerRing, model: Path, draft: int = MAX_DRAFT, drafter: Path | None = None) -> None:
+def load_again(ring: WorkerRing, model: Path, draft: int = MAX_DRAFT, drafter: Path | None = None) -> None:
     """Load the ring's plan on the same workers, and link them."""
     for worker in ring.workers:
         directory, drafts = str(model), str(drafter or "")
