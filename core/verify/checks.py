@@ -1,17 +1,27 @@
-"""List of all checks that need no screen and no other Mac; add one here to add it to the report."""
+"""All checks that need no screen and no other Mac, the installation's first; add one here to add it to the report."""
 
 from __future__ import annotations
 
+import json
+import sys
+import threading
 from functools import partial
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
 
-from core.verify import installation, machine
-from core.verify.check import Check
+from core.mac.requirements import Machine, this_machine, unmet
+from core.verify import machine
+from core.verify.check import Check, Outcome, failed, passed, skipped
 from core.verify.running import in_a_child
 
 SLICES_S = 60.0
 MEMORY_S = 30.0
 HOP_S = 30.0
 SPEED_S = 100.0
+# files that installers of isolated commands leave in the environment
+_LEFT_BY: Final = {"uv-receipt.toml": "uv tool", "pipx_metadata.json": "pipx"}
+_INSTALLERS: Final = ("pip", "uv")
 
 
 def checks_of(host: str) -> tuple[Check, ...]:
@@ -21,7 +31,7 @@ def checks_of(host: str) -> tuple[Check, ...]:
     )
     exact, near = (in_a_child("slices", device, seconds=SLICES_S) for device in ("cpu", "gpu"))
     return (
-        Check("install", "the wheel is installed on a machine that can run it", installation.install),
+        Check("install", "the wheel is installed on a machine that can run it", install),
         Check("name", "macluster finds the name that this Mac's owner gave it", machine.name),
         Check("chip", "predictions know this Mac's chip", machine.chip),
         Check("open files", "links and models can open enough files", machine.open_files),
@@ -40,3 +50,21 @@ def checks_of(host: str) -> tuple[Check, ...]:
         Check("hop", "a sealed hop works, at what cost", in_a_child("hop_cost", seconds=HOP_S), HOP_S),
         Check("stages", "1, 2 and 3 stages answer, at what speed", in_a_child("stage_speed", seconds=SPEED_S), SPEED_S),
     )
+
+
+def install(_: threading.Event) -> Outcome:
+    """Check that macluster was installed from a wheel and that this machine meets its requirements."""
+    return outcome(distribution("macluster"), Path(sys.prefix), this_machine())
+
+
+def outcome(found: Distribution, prefix: Path, here: Machine) -> Outcome:
+    """Outcome by the installer's records; `prefix` is the folder of the environment."""
+    if missing := unmet(here):
+        return failed(missing)
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    if found.read_text("WHEEL") is None or origin.get("dir_info", {}).get("editable"):
+        return skipped("it runs from its sources: install the wheel, then run this again")
+    wrote = (found.read_text("INSTALLER") or "").strip()
+    plain = wrote if wrote in _INSTALLERS else "another program"
+    by = next((name for file, name in _LEFT_BY.items() if (prefix / file).exists()), plain)
+    return passed(f"a wheel, installed by {by}; this Python runs as {here.machine}")

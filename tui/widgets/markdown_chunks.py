@@ -1,20 +1,29 @@
-"""Cuts an answer into chunks, so that only the last one is redrawn for each token."""
+"""Cuts an answer into chunks, so that only the last one is redrawn for each token, and splits what stays too long."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from core.text import Clean
-from tui.widgets.long_block_split import parted
 
 # characters that are redrawn in a few milliseconds, including colours of code
 LIMIT: Final = 900
+# characters that are drawn in a few milliseconds; a paragraph is simpler than a table
+TABLE: Final = 1200
+PARAGRAPH: Final = 3600
 
 _ITEM: Final = re.compile(r"(?:([-*+])|(\d{1,9})([.)])) +\S")
 # the start of a line that may become an item or a rule
 _UNDECIDED: Final = re.compile(r"[-*+\d.) ]{0,20}")
+_TABLE_RULE: Final = re.compile(r"\|(?: *:?-+:? *\|)+ *\n?")
+_SENTENCE: Final = re.compile(r"[.!?] (?=\S)")
+_MARKUP: Final = re.compile(r"[`*_]")
+# the start of anything but a paragraph, and marks that may join two sentences
+_NO_PARAGRAPH: Final = re.compile(r" {4}|\s{0,3}(?:[#>|`~]|[-*+] |\d{1,9}[.)] )|.*\n", re.DOTALL)
+_PAIRED: Final = ("`", "*", "_", "~~")
 _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
 
@@ -134,3 +143,30 @@ def _due(item: _Item | None, due: _Item | None) -> _Item | None:
         return item
     number = due.number if due and due.mark == item.mark else item.number
     return _Item(item.mark, number + 1)
+
+
+def parted(text: str) -> tuple[str, str] | None:
+    """The start of a long block, and the rest to draw below it; None for all else. A table's rest has a hidden head."""
+    if text.startswith("|"):
+        return _parted_table(text) if len(text) > TABLE else None
+    return _parted_paragraph(text) if len(text) > PARAGRAPH and not _NO_PARAGRAPH.match(text) else None
+
+
+def _parted_table(text: str) -> tuple[str, str] | None:
+    lines = text.splitlines(keepends=True)
+    *above, growing = lines
+    if len(above) < 4 or not _TABLE_RULE.fullmatch(lines[1]) or not all(line.startswith("|") for line in above):
+        return None
+    columns = zip_longest(*(_cells(line) for line in (above[0], *above[2:])), fillvalue="")
+    head = "|".join("x" * max(1, *map(len, column)) for column in columns)
+    return "".join(above), f"|{head}|\n{lines[1]}{growing}"
+
+
+def _cells(line: str) -> list[str]:
+    return [_MARKUP.sub("", cell.strip()) for cell in line.strip().strip("|").split("|")]
+
+
+def _parted_paragraph(text: str) -> tuple[str, str] | None:
+    ends = (found.end() for found in _SENTENCE.finditer(text, PARAGRAPH // 2))
+    at = next((end for end in ends if all(text.count(mark, 0, end) % 2 == 0 for mark in _PAIRED)), None)
+    return None if at is None else (text[:at], text[at:])

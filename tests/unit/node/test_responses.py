@@ -11,9 +11,9 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
+from core.node.public_api.responses_handlers import MAX_RESPONSES, StoredResponses
 from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, ResponseReply, items_of
 from core.node.public_api.responses_request import Item, ResponseBody, messages_of
-from core.node.public_api.stored_responses import MAX_RESPONSES, StoredResponses
 from core.requests.answers import ChatRequest, Message
 
 CALL = ToolCall(id="call_1", name="look_up", arguments='{"word": "ring"}')

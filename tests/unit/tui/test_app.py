@@ -32,14 +32,13 @@ from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen
 from tui.screens.sampling import SamplingScreen
 from tui.screens.split import SplitScreen
-from tui.screens.trust import TrustScreen
+from tui.screens.trust import MacList, TrustScreen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.hop_table import HopPane
 from tui.widgets.key_list import KeyList
 from tui.widgets.log_view import LogPane, LogView
-from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt

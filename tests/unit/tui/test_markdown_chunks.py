@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.text import Clean
-from tui.widgets.long_block_split import PARAGRAPH, TABLE
 from tui.widgets.markdown import render
-from tui.widgets.markdown_chunks import LIMIT, NOTHING, Chunk, grown
+from tui.widgets.markdown_chunks import LIMIT, NOTHING, PARAGRAPH, TABLE, Chunk, grown
 
 CODE = "```python\ndef one():\n    x = 1\n\n    return x\n\ndef two():\n    return 2\n```\n\n"
 WIDTH = 40

@@ -17,7 +17,7 @@ from tui.state import conversation, state
 from tui.state.state import UiState
 from tui.widgets import peer_pane
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.long_block_split import PARAGRAPH
+from tui.widgets.markdown_chunks import PARAGRAPH
 from tui.widgets.peer_pane import peers_content, peers_in_sight
 from tui.widgets.text_view import TextView
 

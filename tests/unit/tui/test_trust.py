@@ -13,10 +13,10 @@ from core.errors import Problem
 from core.events import Level, PairingChanged, Parallelism, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
 from tests.support.screen_events import PLAN
+from tui.screens.trust import row_content
 from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
-from tui.widgets.mac_list import row_content
 from tui.widgets.pairing_text import about_content, end_content, instruction_content, stranger_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.status_line import status_content

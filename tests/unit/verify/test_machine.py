@@ -12,7 +12,7 @@ import pytest
 from core.mac.interfaces import Interface
 from core.mac.rdma import RdmaSeen
 from core.mac.requirements import Machine
-from core.verify import installation, machine
+from core.verify import checks, machine
 from core.verify.check import NOT_A_MAC, Outcome, failed, passed
 
 ARM = Machine("darwin", "arm64", "", "26.1")
@@ -97,17 +97,17 @@ def test_without_the_local_network_permission_the_advice_is_in_the_report(monkey
 )
 def test_by_what_it_was_installed(wrote: str, left: str, by: str, tmp_path: Path) -> None:
     said = f"a wheel, installed by {by}; this Python runs as arm64"
-    assert installation.outcome(found_in(tmp_path, wrote, left), tmp_path, ARM) == passed(said)
+    assert checks.outcome(found_in(tmp_path, wrote, left), tmp_path, ARM) == passed(said)
 
 
 def test_what_was_not_installed_or_cannot_run_is_said(tmp_path: Path) -> None:
     found = found_in(tmp_path, "pip", "")
-    assert "needs macOS 14" in installation.outcome(found, tmp_path, ARM._replace(macos="13.7")).figure
+    assert "needs macOS 14" in checks.outcome(found, tmp_path, ARM._replace(macos="13.7")).figure
     (tmp_path / "macluster-1.dist-info" / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "x"}')
-    assert installation.outcome(found, tmp_path, ARM).skipped_because
+    assert checks.outcome(found, tmp_path, ARM).skipped_because
     (tmp_path / "macluster-1.dist-info" / "WHEEL").unlink()
     (tmp_path / "macluster-1.dist-info" / "direct_url.json").unlink()
-    assert installation.outcome(found, tmp_path, ARM).skipped_because, "an egg-info beside the sources"
+    assert checks.outcome(found, tmp_path, ARM).skipped_because, "an egg-info beside the sources"
 
 
 def found_in(folder: Path, wrote: str, left: str) -> Distribution:
