@@ -76,7 +76,7 @@ class WorkerRing:
         self.plan = plan
         self.workers = tuple(workers)
         self.prefill_worker = prefill_worker
-        self._macs = macs
+        self.macs = macs
         self._reroute = reroute
         self._key_limits = key_limits
         self._unread: deque[Arrival] = deque()
@@ -107,7 +107,7 @@ class WorkerRing:
         head.expect(messages.PrefillLinked, LINK_S)
 
     def _connect(self, plan: Plan, next_port: int) -> messages.Connect:
-        cluster = self._macs.cluster.encode()
+        cluster = self.macs.cluster.encode()
         return messages.Connect(
             plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=next_port, key_limits=self._key_limits
         )

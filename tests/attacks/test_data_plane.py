@@ -57,8 +57,8 @@ class HostileStage:
 
     def __init__(self, ring: WorkerRing) -> None:
         self.victim = ring.workers[1]
-        self.identity, _, self.third = ring._macs.identities
-        self.cluster = ring._macs.cluster
+        self.identity, _, self.third = ring.macs.identities
+        self.cluster = ring.macs.cluster
         self.plan = ring.plan
         self._listener = listen(HOST)
 

@@ -54,8 +54,8 @@ class HostileTail:
 
     def __init__(self, ring: WorkerRing) -> None:
         self.victim = ring.workers[0]
-        self._identity = ring._macs.identities[1]
-        self._cluster = ring._macs.cluster
+        self._identity = ring.macs.identities[1]
+        self._cluster = ring.macs.cluster
         self.plan = ring.plan
         self._listener: socket.socket = listen(HOST)
         self.sender: Sender

@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
-from core.worker.messages import AnswerDone, Load, Loaded, Token, TraceSpan
+from core.worker.messages import AnswerDone, Token, TraceSpan
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
-from tests.support.requests import CHUNK, CUTS, SAMPLINGS, VOCABULARY, some_requests
+from tests.support.reloading import load_again
+from tests.support.requests import CHUNK, CUTS, LAYERS, SAMPLINGS, VOCABULARY, some_requests
 from tests.support.search import SEARCH
 
 ROWS: Final = 5
@@ -26,7 +27,7 @@ ADMISSIONS: Final = min(50 * SEARCH, 500)
 
 @pytest.fixture(scope="module")
 def model(made: Make) -> Path:
-    return made("llama")
+    return made("llama", layers=LAYERS)
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +136,13 @@ def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path) -> None:
     told = {}
     with worker_ring(model, CUTS, chunk=CHUNK, window=1, adapts=False) as narrow:
         for window in (1, 2, len(CUTS) + 1):
-            load_anew(narrow, model, window)
+            narrow.plan = msgspec.structs.replace(narrow.plan, plan_gen=narrow.plan.plan_gen + 1, window=window)
+            load_again(narrow, model)
             request = a_request(prompt, max_tokens=8, sampling=Sampling(logprobs=5))
             (answer,) = narrow.generate_all([request])
             told[window] = [(t.token, t.logprob, t.top) for t in answer.reports]
             assert most_under_way(*narrow.traces()) <= window
     assert told[1] == told[2] == told[3]
-
-
-def load_anew(ring: WorkerRing, model: Path, window: int) -> None:
-    """Load the same layers on the same workers, under a plan with that window."""
-    ring.plan = msgspec.structs.replace(ring.plan, plan_gen=ring.plan.plan_gen + 1, window=window)
-    for worker in ring.workers:
-        worker.send(Load(plan=ring.plan, index=worker.index, directory=str(model)))
-    for worker in ring.workers:
-        worker.expect(Loaded, LINK_S)
-    ring.link()
 
 
 def most_under_way(head: Sequence[TraceSpan], *others: Sequence[TraceSpan]) -> int:

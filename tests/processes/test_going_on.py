@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 import msgspec
@@ -17,11 +18,13 @@ from core.worker.messages import AnswerDone, Load, Loaded, Token
 from tests.support.alone import Alone, ReferenceAnswer, wanders
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
+from tests.support.reloading import Rings, shared_rings
 from tests.support.requests import SAMPLINGS
 from tests.support.wires import before, wire
 
 CHUNK: Final = 8
-CUTS: Final = (3, 6)
+LAYERS: Final = 4
+CUTS: Final = (1, 3)
 ROWS: Final = 4
 ANSWER: Final = 24
 VOCABULARY: Final = 200  # of the smallest model
@@ -30,20 +33,31 @@ SETTINGS: Final = [Sampling(), *(cast(Sampling, param.values[0]) for param in SA
 TOPOLOGIES: Final = [pytest.param("private", id="private"), pytest.param("forward", id="forward")]
 
 
+def folder_of(family: str, made: Make) -> Path:
+    return made("llama", layers=LAYERS) if family == "llama" else model_of(Kind(family), made)
+
+
+@pytest.fixture(scope="module")
+def rings() -> Iterator[Rings]:
+    with shared_rings() as shared:
+        yield shared
+
+
 @pytest.fixture(scope="module")
 def alone(made: Make) -> Callable[[str], Alone]:
     models: dict[str, Alone] = {}
 
     def model(family: str) -> Alone:
-        return models.setdefault(family, Alone(model_of(Kind(family), made), CHUNK))
+        if family not in models:
+            models[family] = Alone(folder_of(family, made), CHUNK)
+        return models[family]
 
     return model
 
 
-@pytest.fixture(scope="module", params=TOPOLOGIES)
-def ring(made: Make, request: pytest.FixtureRequest) -> Iterator[WorkerRing]:
-    with worker_ring(made("llama"), CUTS, topology=request.param, chunk=CHUNK, rows=ROWS) as linked:
-        yield linked
+@pytest.fixture(params=TOPOLOGIES)
+def ring(made: Make, rings: Rings, request: pytest.FixtureRequest) -> WorkerRing:
+    return rings.ring(folder_of("llama", made), CUTS, request.param, chunk=CHUNK, rows=ROWS)
 
 
 def some_requests(seed: int, count: int, settings: Sequence[Sampling] = SETTINGS) -> list[Request]:
@@ -107,13 +121,13 @@ def test_other_workers_go_on_with_an_answer(ring: WorkerRing, alone: Callable[[s
     ],
 )
 def test_caches_that_are_never_trimmed_are_read_up_to_where_they_were(
-    made: Make, alone: Callable[[str], Alone], family: str, topology: Topology
+    made: Make, rings: Rings, alone: Callable[[str], Alone], family: str, topology: Topology
 ) -> None:
     requests = some_requests(3, 2 * ROWS, SETTINGS[:2])
     expected = [alone(family).answer(request) for request in requests]
     assert wanders(expected)
-    with worker_ring(model_of(Kind(family), made), CUTS, topology=topology, chunk=CHUNK, rows=ROWS) as ring:
-        check_rest(ring, go_on(ring, requests, some_of(expected, 4)), expected)
+    ring = rings.ring(folder_of(family, made), (3, 6), topology, chunk=CHUNK, rows=ROWS)
+    check_rest(ring, go_on(ring, requests, some_of(expected, 4)), expected)
 
 
 def test_an_answer_that_is_written_to_its_end_costs_the_ring_nothing(
@@ -160,7 +174,7 @@ def test_where_a_stage_has_lost_its_caches_the_same_requests_go_on(
 
     def forget(token: Token) -> None:
         if (token.request_id, token.index) == (requests[0].request_id, 4):
-            ring.workers[1].send(Load(plan=ring.plan, index=1, directory=str(made("llama"))))
+            ring.workers[1].send(Load(plan=ring.plan, index=1, directory=str(folder_of("llama", made))))
             ring.workers[1].expect(Loaded, LINK_S)
 
     for request in requests:
@@ -173,12 +187,12 @@ def test_where_a_stage_has_lost_its_caches_the_same_requests_go_on(
 def test_where_nobody_answers_the_same_requests_wait_for_new_links_and_go_on(
     made: Make, alone: Callable[[str], Alone]
 ) -> None:
-    requests = some_requests(8, ROWS + 2)
+    model, requests = folder_of("llama", made), some_requests(8, ROWS + 2)
     expected = [alone("llama").answer(request) for request in requests]
     is_silent = False
     with (
         wire(lambda _: "hold" if is_silent else "pass") as dead,
-        worker_ring(made("llama"), CUTS[:1], chunk=CHUNK, rows=ROWS, reroute=before(1, dead), try_s=TRY_S) as ring,
+        worker_ring(model, CUTS[1:], chunk=CHUNK, rows=ROWS, reroute=before(1, dead), try_s=TRY_S) as ring,
     ):
 
         def go_silent(token: Token) -> None:

@@ -25,7 +25,7 @@ from tests.support.cluster import Make, ask, begin, finish, reference, tokens_se
 
 LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(PREFILL_CHUNK + 40))
 SHORT: Final = (101, 102, 103, 104)
-CUTS: Final = (3, 6)
+CUTS: Final = (1, 3)
 HANDSHAKE_BYTES: Final = 2000
 RESUMPTION: Final = 41
 KEY_SHARE: Final = 51
@@ -36,7 +36,7 @@ Alone = dict[tuple[int, ...], tuple[int, ...]]
 
 @pytest.fixture(scope="module")
 def model(made: Make) -> Path:
-    return made("llama")
+    return made("llama", layers=4)
 
 
 @pytest.fixture(scope="module")

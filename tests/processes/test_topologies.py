@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import pytest
 from core.constraint import Constraint
 from core.engine.requests import Request
 from core.events import Topology
-from core.local.worker_ring import GREEDY, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import GREEDY, WorkerRing, a_request
 from core.models.made.made_tokenizer import EOS, SPECIALS
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights
@@ -24,31 +23,43 @@ from core.sampling_options import Sampling
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
 from tests.support.noise import noisy
+from tests.support.reloading import Rings, shared_rings
 from tests.support.requests import SAMPLINGS, some_requests
 
 CHUNK: Final = 8
-CUTS: Final = {1: (), 2: (5,), 3: (3, 6), 4: (2, 4, 5)}
+LAYERS: Final = {"llama": 4, "gemma3_text": 8}
+CUTS: Final = {1: (), 2: (3,), 3: (1, 3), 4: (1, 2, 3)}  # of llama
+WINDOW_CUTS: Final = (3, 6)
 RINGS: Final = [
-    *(pytest.param(topology, 4, "llama", id=f"llama-{topology}") for topology in ("private", "forward", "reverse")),
-    pytest.param("private", 3, "gemma3_text", id="windows-private", marks=pytest.mark.nightly),
-    pytest.param("forward", 3, "gemma3_text", id="windows-forward"),
-    pytest.param("reverse", 3, "gemma3_text", id="windows-reverse", marks=pytest.mark.nightly),
+    pytest.param("private", CUTS[4], "llama", id="llama-private"),
+    pytest.param("forward", CUTS[4], "llama", id="llama-forward"),
+    pytest.param("reverse", CUTS[4], "llama", id="llama-reverse"),
+    pytest.param("private", WINDOW_CUTS, "gemma3_text", id="windows-private", marks=pytest.mark.nightly),
+    pytest.param("forward", WINDOW_CUTS, "gemma3_text", id="windows-forward"),
+    pytest.param("reverse", WINDOW_CUTS, "gemma3_text", id="windows-reverse", marks=pytest.mark.nightly),
+    pytest.param("single", CUTS[1], "llama", id="single"),
 ]
 
 
 @pytest.fixture(scope="module")
 def alone(made: Make) -> dict[str, Alone]:
-    return {family: Alone(made(family), CHUNK) for family in ("llama", "gemma3_text")}
+    return {family: Alone(made(family, layers=LAYERS[family]), CHUNK) for family in LAYERS}
+
+
+@pytest.fixture(scope="module")
+def rings() -> Iterator[Rings]:
+    with shared_rings() as shared:
+        yield shared
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("topology", "macs", "family"), [*RINGS, pytest.param("single", 1, "llama", id="single")])
+@pytest.mark.parametrize(("topology", "cuts", "family"), RINGS)
 @pytest.mark.promise("P35")
 def test_answers_are_mlx_lms_and_each_mac_sees_what_its_plan_says(
-    made: Make, alone: dict[str, Alone], topology: Topology, macs: int, family: str
+    made: Make, rings: Rings, alone: dict[str, Alone], topology: Topology, cuts: Sequence[int], family: str
 ) -> None:
-    with worker_ring(made(family), CUTS[macs], topology=topology, chunk=CHUNK, rows=3) as ring:
-        check_answers_and_sights(ring, alone[family])
+    ring = rings.ring(made(family, layers=LAYERS[family]), cuts, topology, chunk=CHUNK, rows=3)
+    check_answers_and_sights(ring, alone[family])
 
 
 def check_answers_and_sights(ring: WorkerRing, alone: Alone) -> None:
@@ -63,7 +74,7 @@ def check_answers_and_sights(ring: WorkerRing, alone: Alone) -> None:
 
 @pytest.fixture(scope="module")
 def model(made: Make) -> Path:
-    return made("llama")
+    return made("llama", layers=LAYERS["llama"])
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +83,10 @@ def draft(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["private", "forward", "reverse"])
-def pair(model: Path, draft: Path, request: pytest.FixtureRequest) -> Iterator[WorkerRing]:
-    with worker_ring(model, CUTS[2], topology=request.param, chunk=CHUNK, rows=3, drafter=draft) as ring:
-        assert ring.plan.topology == request.param
-        yield ring
+def pair(model: Path, draft: Path, rings: Rings, request: pytest.FixtureRequest) -> WorkerRing:
+    ring = rings.ring(model, CUTS[2], request.param, chunk=CHUNK, rows=3, drafter=draft)
+    assert ring.plan.topology == request.param
+    return ring
 
 
 def test_answers_of_two_macs_are_mlx_lms_too(pair: WorkerRing, alone: dict[str, Alone]) -> None:
@@ -88,21 +99,20 @@ def of_wires(ring: WorkerRing) -> int:
     return sum(sample.bytes for sample in answer.samples)
 
 
-def test_hidden_states_travel_as_the_plan_says(model: Path, alone: dict[str, Alone]) -> None:
+def test_hidden_states_travel_as_the_plan_says(model: Path, rings: Rings, alone: dict[str, Alone]) -> None:
     request = a_request([21, 22, 23, 24], max_tokens=12)
     carried = {}
     for wire in (None, "float32", "int8"):
-        with worker_ring(model, CUTS[2], chunk=CHUNK, wire=wire) as ring:
-            if wire != "int8":
-                assert ring.generate_all([request])[0].tokens == alone["llama"].answer(request).tokens
-            carried[wire] = of_wires(ring)
+        ring = rings.ring(model, CUTS[2], chunk=CHUNK, wire=wire)
+        if wire != "int8":
+            assert ring.generate_all([request])[0].tokens == alone["llama"].answer(request).tokens
+        carried[wire] = of_wires(ring)
     assert carried["int8"] < carried[None]
 
 
-@pytest.fixture(scope="module")
-def forward(model: Path) -> Iterator[WorkerRing]:
-    with worker_ring(model, (3, 6), topology="forward", chunk=CHUNK, rows=4) as ring:
-        yield ring
+@pytest.fixture
+def forward(model: Path, rings: Rings) -> WorkerRing:
+    return rings.ring(model, CUTS[3], "forward", chunk=CHUNK, rows=4)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -130,26 +140,25 @@ def test_what_the_last_mac_cannot_be_told_is_refused_and_harms_nobody(
 
 @pytest.mark.parametrize("topology", ["forward", "reverse"])
 def test_a_ring_that_breaks_goes_on_where_it_was(
-    model: Path, forward: WorkerRing, alone: dict[str, Alone], topology: Topology
+    model: Path, rings: Rings, alone: dict[str, Alone], topology: Topology
 ) -> None:
     requests = some_requests(8, 5)
     expected = [alone["llama"].answer(request).tokens for request in requests]
-    own = worker_ring(model, (3, 6), topology=topology, chunk=CHUNK, rows=4)
-    with nullcontext(forward) if topology == "forward" else own as ring:
-        relinks = iter([3, 9, 15])
-        at = next(relinks)
-        count = 0
+    ring = rings.ring(model, CUTS[3], topology, chunk=CHUNK, rows=4)
+    relinks = iter([3, 9, 15])
+    at = next(relinks)
+    count = 0
 
-        def relink(_: object) -> None:
-            nonlocal at, count
-            count += 1
-            if count == at:
-                at = next(relinks, 0)
-                ring.relink()
+    def relink(_: object) -> None:
+        nonlocal at, count
+        count += 1
+        if count == at:
+            at = next(relinks, 0)
+            ring.relink()
 
-        for request in requests:
-            ring.send(request)
-        answers = ring.collect([request.request_id for request in requests], on_token=relink)
+    for request in requests:
+        ring.send(request)
+    answers = ring.collect([request.request_id for request in requests], on_token=relink)
     assert [answer.tokens for answer in answers] == expected
 
 
@@ -171,8 +180,8 @@ def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alon
 def test_guesses_of_a_draft_change_no_answer_also_where_the_ring_breaks_amid_them(
     pair: WorkerRing, alone: dict[str, Alone]
 ) -> None:
-    greedy = a_request([41, 52, 63, 74, 85], max_tokens=80)
-    seeded = a_request([31, 42, 53], max_tokens=80, sampling=Sampling(temperature=0.4, seed=5))
+    greedy = a_request([41, 52, 63, 74, 85], max_tokens=48)
+    seeded = a_request([31, 42, 53], max_tokens=48, sampling=Sampling(temperature=0.4, seed=5))
     for request in (greedy, seeded):
         pair.send(request)
         (answer,) = pair.collect(
@@ -208,18 +217,20 @@ def test_a_shape_is_kept_beside_rows_without_one_and_where_it_goes_on(
     assert broken.done.problem
 
 
-def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(model: Path, forward: WorkerRing) -> None:
+def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(
+    model: Path, rings: Rings, forward: WorkerRing
+) -> None:
     long = {"type": "object", "properties": {"a_name_that_is_long_and_known": {"enum": [1, 2]}}, "maxProperties": 1}
     schema = {**long, "required": ["a_name_that_is_long_and_known"], "additionalProperties": False}
     fixed = Constraint(kind="json_schema", source=json.dumps(schema))
     again = Constraint(kind="regex", source="(ab|cd){24}")
     asked = [msgspec.structs.replace(shaped_request([9, 8], GREEDY), constraint=each) for each in (fixed, again)]
-    with worker_ring(model, (3,), chunk=CHUNK, draft=0) as plain:
-        expected = [plain.generate_all([renamed(each)])[0].tokens for each in asked]
-        hot = renamed(asked[0], sampling=Sampling(temperature=1.0, seed=3, logprobs=1))
-        by_chance = plain.generate_all([hot])[0].reports
-    with worker_ring(model, (3,), chunk=CHUNK) as ring:
-        forced, guessed = [ring.generate_all([each])[0] for each in asked]
+    plain = rings.ring(model, CUTS[2], chunk=CHUNK, draft=0)
+    expected = [plain.generate_all([renamed(each)])[0].tokens for each in asked]
+    hot = renamed(asked[0], sampling=Sampling(temperature=1.0, seed=3, logprobs=1))
+    by_chance = plain.generate_all([hot])[0].reports
+    drafting = rings.ring(model, CUTS[2], chunk=CHUNK)
+    forced, guessed = [drafting.generate_all([each])[0] for each in asked]
     assert [forced.tokens, guessed.tokens] == expected
     assert forced.done.drafted_tokens == forced.done.accepted_tokens > len(forced.tokens) // 2
     there = [forward.generate_all([renamed(each)])[0] for each in (*asked, hot)]

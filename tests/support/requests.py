@@ -12,7 +12,8 @@ from core.local.worker_ring import a_request
 from core.sampling_options import Sampling
 
 CHUNK: Final = 8
-CUTS: Final = (3, 6)
+LAYERS: Final = 4
+CUTS: Final = (1, 3)
 VOCABULARY: Final = 512
 SAMPLINGS: Final = (
     pytest.param(Sampling(temperature=0.8, seed=11), id="temperature"),
