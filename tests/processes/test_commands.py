@@ -339,13 +339,17 @@ def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path)
 def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(restricted: Path) -> None:
     (expected,) = reference(restricted, ["a hop is"], 16)
     assert len(set(expected)) > 8
-    words = ["--no-multicast", "--model", str(restricted), "--prompt", "a hop is", "--max-tokens", "16", "--verify"]
+    words = ["--model", str(restricted), "--prompt", "a hop is", "--max-tokens", "16", "--verify", "--macs", "2"]
     ran = subprocess.run(
-        [*MACLUSTER, "demo", *words, "--json"], capture_output=True, text=True, timeout=120, check=False
+        [*MACLUSTER, "demo", "--no-multicast", *words, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
-    assert "mbp starts at layer 1 instead of 5" in told["plan"]["notes"][0]
+    assert "mbp starts at layer 2 instead of 5" in told["plan"]["notes"][0]
     assert told["tokens"] == expected
     assert told["proof"].startswith("Verified: ")
 

@@ -32,7 +32,7 @@ from core.models.text.tokenizer import Tokens
 from core.requests.answers import ChatRequest, Message
 from core.settings import DEFAULT_ROWS
 from core.trust.api_keys import ApiKeys
-from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.cluster import ask, finish, running_demo
 from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
@@ -426,25 +426,30 @@ async def test_the_key_of_an_evaluation_is_gone_behind_it(served: Served) -> Non
         await client.models.list()
 
 
-async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:
-    ports = free_port(), free_port()
-    async with running_demo(made("llama"), (64, 32, 16), api_ports=ports) as demo:
-        served, member = (Served(demo, port, mac) for mac, port in enumerate(ports))
-        expected = (await served.ask(max_tokens=60)).choices[0].message.content
-        said = ""
-        async for chunk in await served.ask(max_tokens=60, stream=True):
-            said += chunk.choices[0].delta.content or ""
-            if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
-                demo._nodes[2].kill()
-        assert said == expected
-        # until then the other Mac names the one to ask
-        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
-        await demo.watches[1].until(lambda w: bool(w.now.led_elsewhere), 240, "Being led")
-        await relays(member)
-        await told_of_its_end(member, 1)
-        await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 240, "Doing without it")
-        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
-        await told_of_its_end(served, 0)
+# ---- one after the other, the shared Macs end
+
+
+async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(served: Served) -> None:
+    demo, member = served.demo, served.member
+    expected = (await served.ask(max_tokens=60)).choices[0].message.content
+    said = ""
+    async for chunk in await served.ask(max_tokens=60, stream=True):
+        said += chunk.choices[0].delta.content or ""
+        if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
+            demo._nodes[2].kill()
+    assert said == expected
+    assert demo._nodes[2].poll() is not None
+    # until then the other Mac names the one to ask
+    await demo.head.until(
+        lambda w: bool(w.now.plan and len(w.now.plan.stages) == 2) and w.now.plan_status == "ready", 240, "Going on"
+    )
+    await demo.head.until(lambda w: not w.now.recovery, 240, "Going on")
+    await demo.watches[1].until(lambda w: bool(w.now.led_elsewhere), 240, "Being led")
+    await relays(member)
+    await told_of_its_end(member, 1)
+    await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 240, "Doing without it")
+    await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
+    await told_of_its_end(served, 0)
 
 
 async def relays(mac: Served) -> None:
