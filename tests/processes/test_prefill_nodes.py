@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import LogLine
 from core.requests.plans import LoadRequest, PreviewRequest
 from core.requests.trust import Target
-from tests.support.cluster import ask, begin, finish, reference, running_demo
+from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
 from tests.support.command import macluster
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
@@ -39,10 +39,10 @@ async def says(watch: Watch, words: str, mark: int) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def demo() -> AsyncIterator[Demo]:
-    async with running_demo(DEMO_MODEL, (64, 32, 16)) as running:
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16), load=None) as running:
         head, mark = running.head, len(running.head.seen)
-        await loaded(head, LoadRequest(model=str(DEMO_MODEL), prefill=id_of(head, "mini")))
+        await loaded(head, LoadRequest(model=running.model, prefill=id_of(head, "mini")))
         await says(head, "mini prefills prompts of 256 tokens or more", mark)
         yield running
 
@@ -54,13 +54,13 @@ async def test_it_reads_long_prompts_and_the_tokens_are_those_of_one_process(dem
     assert [stage.peer for stage in plan.stages] == ["studio", "mbp"]
     assert any("mini reads prompts of 256 tokens or more, and sees their token ids" in note for note in plan.notes)
     # until rates are measured; later they decide
-    told = await macluster(demo.home.root, "plan", str(DEMO_MODEL), "--prefill", "mini")
+    told = await macluster(demo.home.root, "plan", demo.model, "--prefill", "mini")
     assert "mini would see token ids of the prompts that it reads." in told.stdout
-    auto = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="auto"))
+    auto = await demo.head.client.plan(PreviewRequest(model=demo.model, prefill="auto"))
     assert auto.plan
     assert auto.plan.prefill is None
     long, short = await ask(demo.head, PROMPT, TOKENS), await ask(demo.head, "Hello", TOKENS)
-    assert [long.tokens, short.tokens] == reference(DEMO_MODEL, [PROMPT, "Hello"], TOKENS)
+    assert [long.tokens, short.tokens] == reference(Path(demo.model), [PROMPT, "Hello"], TOKENS)
     assert (long.done.beside_tokens, long.done.reused_tokens) == (long.done.prompt_tokens - 1, 0)
     assert short.done.beside_tokens == 0
     macs = (await demo.head.client.trust()).macs
@@ -78,13 +78,13 @@ async def test_the_ring_reads_once_it_is_lost_and_it_reads_again_once_it_is_back
     await says(head, "mini prefills prompts of 256 tokens or more", mark)
     again = await ask(head, f"And two? {OTHER}", TOKENS)
     assert again.done.beside_tokens > 0
-    assert [answer.tokens, again.tokens] == reference(DEMO_MODEL, [OTHER, f"And two? {OTHER}"], TOKENS)
+    assert [answer.tokens, again.tokens] == reference(Path(demo.model), [OTHER, f"And two? {OTHER}"], TOKENS)
 
 
 async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
     with pytest.raises(UsageError, match="studio leads"):
-        await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill=id_of(demo.head, "studio")))
-    nobody = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="nobody"))
+        await demo.head.client.plan(PreviewRequest(model=demo.model, prefill=id_of(demo.head, "studio")))
+    nobody = await demo.head.client.plan(PreviewRequest(model=demo.model, prefill="nobody"))
     assert nobody.problem
     assert "is not connected" in nobody.problem.what
 

@@ -123,9 +123,12 @@ def loads(demo: Demo) -> int:
 
 
 @pytest.mark.promise("P16")
-async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo, said_by_pair: Answer) -> None:
+async def test_a_mac_that_comes_back_goes_on_with_what_it_held_and_a_second_answer_waits_too(
+    demo: Demo, said_by_pair: Answer
+) -> None:
     held = workers(demo)
     request = await under_way(demo)
+    second = await asked(demo)
     with frozen(demo, 1):
         await state(demo, "wait")
         told = demo.head.now.recovery
@@ -135,6 +138,8 @@ async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo, said_
         assert told.tokens >= 5
         assert "mbp" in told.text
         assert demo.head.now.plan_status == "broken"
+        await demo.head.client.cancel(second)
+        assert (await finish(demo.head, second)).done.finish_reason == "cancelled"
     assert (await finish(demo.head, request)).tokens == said_by_pair.tokens
     assert workers(demo) == held
     assert demo.head.now.recovery is None
@@ -192,18 +197,6 @@ async def test_a_person_who_stops_keeps_what_is_written(demo: Demo) -> None:
     await demo.head.until(lambda w: w.now.recovery is None and w.now.plan_status == "broken", SOON_S, "Giving up")
 
 
-async def test_a_second_answer_waits_too_and_an_answer_can_be_cancelled_meanwhile(
-    demo: Demo, said_by_pair: Answer
-) -> None:
-    first = await under_way(demo)
-    second = await asked(demo)
-    with frozen(demo, 1):
-        await state(demo, "wait")
-        await demo.head.client.cancel(second)
-        assert (await finish(demo.head, second)).done.finish_reason == "cancelled"
-    assert (await finish(demo.head, first)).tokens == said_by_pair.tokens
-
-
 async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo, said_by_three: Answer) -> None:
     request = await under_way(three)
     with frozen(three, 2):
@@ -258,8 +251,7 @@ async def test_what_was_mirrored_is_not_read_again(three: Demo, said_by_three: A
         assert rest <= 64
 
 
-async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: Demo) -> None:
-    plain = await expected(three)
+async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: Demo, said_by_three: Answer) -> None:
     await loaded(three.head, LoadRequest(model=three.model, draft=three.model))
     facts = status_facts(three.head.now)["plan"]
     assert facts["draft"] in three.model
@@ -267,7 +259,7 @@ async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: De
     assert any(f"Draft model {facts['draft']} on studio" in note for note in facts["notes"])
     request = await under_way(three)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
-    assert (await finish(three.head, request)).tokens == plain.tokens
+    assert (await finish(three.head, request)).tokens == said_by_three.tokens
     assert three.head.now.plan
     assert three.head.now.plan.draft
 

@@ -36,15 +36,15 @@ async def running_demo(
     multicast: bool = False,
     has_spare: bool = False,
     api_ports: tuple[int, ...] = (),
-    load: LoadRequest = LOAD,
+    load: LoadRequest | None = LOAD,
 ) -> AsyncIterator[Demo]:
-    """Paired nodes with the model loaded, without multicast and spare workers unless a test needs them."""
+    """Paired nodes with the model loaded unless `load` is None; without multicast and spare workers unless needed."""
     said: list[str] = []
     demo = Demo(
         DemoConfig(
             budgets_gb=tuple(budgets),
             model=model,
-            load=load,
+            load=load or LOAD,
             multicast=multicast,
             has_spare=has_spare,
             api_ports=api_ports,
@@ -54,7 +54,8 @@ async def running_demo(
     try:
         await demo.start()
         await demo.join()
-        await demo.load()
+        if load is not None:
+            await demo.load()
         yield demo
     finally:
         await demo.stop()
