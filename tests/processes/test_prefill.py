@@ -61,7 +61,7 @@ def test_the_tokens_are_those_of_one_process(
 
 
 def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -> None:
-    model = model_of(Kind("llama"), made)
+    model = made("llama", layers=4)
     lost, other = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10))
     alone = Alone(model, CHUNK)
     with worker_ring(model, (2,), chunk=CHUNK, rows=2, prefill=100) as ring:
@@ -78,7 +78,7 @@ def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -
 
 
 def test_an_answer_is_stopped_while_its_prompt_is_read_and_others_go_on(made: Make) -> None:
-    model = model_of(Kind("llama"), made)
+    model = made("llama", layers=4)
     first, second, third = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10, 11))
     alone = Alone(model, CHUNK)
     with worker_ring(model, (), chunk=8, rows=3, prefill=100) as ring:

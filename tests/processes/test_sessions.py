@@ -17,7 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.sessions import reading, writing
 from core.events import Topology
-from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import LINK_S, WorkerRing, a_request
 from core.models.slicing.caches import KV_GROUP
 from core.requests.answers import Message
 from core.worker.messages import (
@@ -31,6 +31,7 @@ from core.worker.messages import (
 )
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
+from tests.support.reloading import Rings, shared_rings
 
 CHUNK: Final = 8
 ANSWER: Final = 12
@@ -86,25 +87,29 @@ def load(ring: WorkerRing, path: Path) -> SessionSaved | SessionLoaded | Session
     return tell(ring, LoadSession(path=str(path), secret=SECRET))
 
 
+@pytest.fixture(scope="module")
+def rings() -> Iterator[Rings]:
+    with shared_rings() as shared:
+        yield shared
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_saved_in_forward_goes_on_anywhere(made: Make, tmp_path: Path, kind: Kind) -> None:
+def test_what_was_saved_in_forward_goes_on_anywhere(made: Make, rings: Rings, tmp_path: Path, kind: Kind) -> None:
     directory, path = model_of(kind, made), tmp_path / "sessions" / "x.mcs"
     one, two = uninterrupted(directory, kind.kv_bits)
     batched = kind.kv_bits is None
-    with worker_ring(directory, (3, 6), topology="forward", chunk=CHUNK, kv_bits=kind.kv_bits, batched=batched) as ring:
-        assert list(ring.generate(FIRST, max_tokens=ANSWER).tokens) == one
-        save(ring, path, FIRST + one)
+    ring = rings.ring(directory, (3, 6), "forward", chunk=CHUNK, kv_bits=kind.kv_bits, batched=batched)
+    assert list(ring.generate(FIRST, max_tokens=ANSWER).tokens) == one
+    save(ring, path, FIRST + one)
     session = reading(path, SECRET)[0]
     assert session.tokens == FIRST + one[:-1]
     assert session.messages == SAID
     for topology, cuts in PLACES:
-        with worker_ring(
-            directory, cuts, topology=topology, chunk=CHUNK, kv_bits=kind.kv_bits, batched=batched
-        ) as ring:
-            assert load(ring, path) == SessionLoaded()
-            answer = ring.generate([*FIRST, *one, *SECOND], max_tokens=ANSWER)
-            assert list(answer.tokens) == two, topology
-            assert answer.done.reused_tokens == len(session.tokens)
+        ring = rings.ring(directory, cuts, topology, fresh=True, chunk=CHUNK, kv_bits=kind.kv_bits, batched=batched)
+        assert load(ring, path) == SessionLoaded()
+        answer = ring.generate([*FIRST, *one, *SECOND], max_tokens=ANSWER)
+        assert list(answer.tokens) == two, topology
+        assert answer.done.reused_tokens == len(session.tokens)
 
 
 @pytest.fixture(scope="module")
@@ -112,69 +117,72 @@ def model(made: Make) -> Path:
     return made("llama")
 
 
-@pytest.fixture(scope="module")
-def ring(model: Path) -> Iterator[WorkerRing]:
-    with worker_ring(model, (3, 6), chunk=CHUNK, rows=4) as made:
-        yield made
+@pytest.fixture
+def ring(model: Path, rings: Rings) -> WorkerRing:
+    return rings.ring(model, (3, 6), chunk=CHUNK, rows=4)
 
 
 @pytest.fixture(scope="module")
-def saved(ring: WorkerRing, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(model: Path, rings: Rings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved session of FIRST and its answer."""
-    path = tmp_path_factory.mktemp("saved") / "sessions" / "x.mcs"
+    path, ring = tmp_path_factory.mktemp("saved") / "sessions" / "x.mcs", rings.ring(model, (3, 6), chunk=CHUNK, rows=4)
     answer = ring.generate(FIRST, max_tokens=ANSWER)
     save(ring, path, [*FIRST, *answer.tokens])
     return path
 
 
-def test_other_answers_run_while_one_is_saved_and_loaded(model: Path, ring: WorkerRing, saved: Path) -> None:
+def test_other_answers_run_while_one_is_saved_and_loaded(
+    model: Path, rings: Rings, ring: WorkerRing, saved: Path
+) -> None:
     others = [a_request([n, n + 1, n + 2], max_tokens=40) for n in (100, 130)]
     expected = [answer.tokens for answer in ring.generate_all(others)]
-    with worker_ring(model, (4,), chunk=CHUNK, rows=4) as ring:
-        for request in others:
-            ring.send(request)
-        ring.workers[0].send(LoadSession(path=str(saved), secret=SECRET))
-        answers = ring.collect([request.request_id for request in others])
-        assert [answer.tokens for answer in answers] == expected
-        answer = ring.generate([*reading(saved, SECRET)[0].tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused_tokens == len(FIRST) + ANSWER - 1
+    pair = rings.ring(model, (4,), fresh=True, chunk=CHUNK, rows=4)
+    for request in others:
+        pair.send(request)
+    pair.workers[0].send(LoadSession(path=str(saved), secret=SECRET))
+    answers = pair.collect([request.request_id for request in others])
+    assert [answer.tokens for answer in answers] == expected
+    answer = pair.generate([*reading(saved, SECRET)[0].tokens, 7, 8], max_tokens=2)
+    assert answer.done.reused_tokens == len(FIRST) + ANSWER - 1
 
 
 def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
-    model: Path, saved: Path, tmp_path: Path
+    model: Path, rings: Rings, saved: Path, tmp_path: Path
 ) -> None:
     session, caches = reading(saved, SECRET)
     held, path, stopped = dict(caches), tmp_path / "sessions" / "x.mcs", 0
-    with worker_ring(model, (3, 6), chunk=CHUNK) as ring:
-        loads = LoadSession(path=str(saved), secret=SECRET)
-        assert tell(ring, loads) == SessionLoaded()
-        saves = SaveSession(path=str(path), secret=SECRET, tokens=session.tokens, messages=SAID, created_at=5.0)
-        for order in (saves, loads):
-            for moment in range(8):
-                ring.workers[0].send(order)
-                time.sleep(moment / 1000)
-                ring.workers[0].send(StopSession())
-                ring.workers[0].send(order)  # a part of the earlier order may still be on the ring
-                first, second = ended(ring), ended(ring)
-                stopped += "It was stopped" in problem_of(first)
-                assert problem_of(second) == ""
-            if order is saves:
-                again, kept = reading(path, SECRET)
-                assert (again.tokens, dict(kept)) == (session.tokens, held)
-        answer = ring.generate([*session.tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused_tokens == len(session.tokens)
+    ring = rings.ring(model, (3, 6), fresh=True, chunk=CHUNK)
+    loads = LoadSession(path=str(saved), secret=SECRET)
+    assert tell(ring, loads) == SessionLoaded()
+    saves = SaveSession(path=str(path), secret=SECRET, tokens=session.tokens, messages=SAID, created_at=5.0)
+    for order in (saves, loads):
+        for moment in range(8):
+            ring.workers[0].send(order)
+            time.sleep(moment / 1000)
+            ring.workers[0].send(StopSession())
+            ring.workers[0].send(order)  # a part of the earlier order may still be on the ring
+            first, second = ended(ring), ended(ring)
+            stopped += "It was stopped" in problem_of(first)
+            assert problem_of(second) == ""
+        if order is saves:
+            again, kept = reading(path, SECRET)
+            assert (again.tokens, dict(kept)) == (session.tokens, held)
+    answer = ring.generate([*session.tokens, 7, 8], max_tokens=2)
+    assert answer.done.reused_tokens == len(session.tokens)
     assert stopped
 
 
 @pytest.mark.parametrize("topology", ["private", "reverse"])
-def test_links_that_break_hold_it_up_only(model: Path, saved: Path, tmp_path: Path, topology: Topology) -> None:
+def test_links_that_break_hold_it_up_only(
+    model: Path, rings: Rings, saved: Path, tmp_path: Path, topology: Topology
+) -> None:
     path, tokens = tmp_path / "sessions" / "x.mcs", reading(saved, SECRET)[0].tokens
-    with worker_ring(model, (3, 6), topology=topology, chunk=CHUNK) as ring:
-        through_a_break(ring, LoadSession(path=str(saved), secret=SECRET))
-        answer = ring.generate([*tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused_tokens == len(tokens)
-        said = [*tokens, 7, 8, *answer.tokens]
-        through_a_break(ring, SaveSession(path=str(path), secret=SECRET, tokens=said, messages=SAID, created_at=5.0))
+    ring = rings.ring(model, (3, 6), topology, fresh=True, chunk=CHUNK)
+    through_a_break(ring, LoadSession(path=str(saved), secret=SECRET))
+    answer = ring.generate([*tokens, 7, 8], max_tokens=2)
+    assert answer.done.reused_tokens == len(tokens)
+    said = [*tokens, 7, 8, *answer.tokens]
+    through_a_break(ring, SaveSession(path=str(path), secret=SECRET, tokens=said, messages=SAID, created_at=5.0))
     session, caches = reading(path, SECRET)
     assert session.tokens == said[:-1]
     assert len(list(caches)) == session.caches

@@ -34,14 +34,18 @@ class Rings:
         *,
         draft: int = MAX_DRAFT,
         drafter: Path | None = None,
+        fresh: bool = False,
         **settings: Unpack[Settings],
     ) -> WorkerRing:
-        """A linked ring as `worker_ring` makes it. An earlier one of as many Macs is gone, unless it is the same."""
+        """A linked ring as `worker_ring` makes it. An earlier one of as many Macs is gone, unless it is the same.
+
+        A `fresh` one holds no tokens of an earlier test.
+        """
         macs, wanted = len(cuts) + 1, (model, cuts, topology, draft, drafter, settings)
         if macs not in self._rings:
             new = worker_ring(model, cuts, topology=topology, draft=draft, drafter=drafter, **settings)
             self._rings[macs] = self._stack.enter_context(new)
-        elif self._loaded[macs] != wanted:
+        elif fresh or self._loaded[macs] != wanted:
             ring = self._rings[macs]
             plan = plan_of(model.name, read_folder(model).layout().layers, cuts, ring.macs, topology)
             ring.plan = msgspec.structs.replace(plan, plan_gen=ring.plan.plan_gen + 1, **settings)
