@@ -104,7 +104,10 @@ async def test_an_agent_does_a_task_with_the_lines_of_its_snippet(client: str, t
     work.mkdir()
     home.mkdir()
     (work / "bird.txt").write_text(BIRD)
-    paths = (agents / "node_modules" / ".bin", agents / "python" / "bin", os.environ["PATH"])
+    aider = home / "aider"  # pip's own script names the Python that fetched it, which may be gone
+    aider.write_text(f'#!/bin/sh\nexec {sys.executable} -m aider "$@"\n')
+    aider.chmod(0o755)
+    paths = (agents / "node_modules" / ".bin", home, os.environ["PATH"])
     usual = {"HOME": str(home), "PATH": ":".join(map(str, paths)), "PYTHONPATH": str(agents / "python")}
     async with served(make_parrot(tmp_path / "parrot"), (8, 8)) as cluster:
         now = cluster.demo.head.now
