@@ -208,6 +208,8 @@ async def _whole(ask: Callable[[], Awaitable[list[Any]]]) -> Any:
 
 
 async def test_the_command_chats_by_the_node_and_by_the_api_alike(case: Case) -> None:
+    if case.family.answer.startswith("Hm."):
+        pytest.skip("its prompt opens the reasoning, which the API sends apart and a node's own chat shows")
     home, lines = case.cluster.demo.home.root, "/set max_tokens 12\nHello\nAnd?\n"
     run = (sys.executable, "-m", "tui.cli.main", "--home", str(home), "run", case.folder.name)
     own = await _piped(*run, lines=lines)
