@@ -21,7 +21,7 @@ from core.models.slicing import cache_state
 from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe, legal_cuts
 from core.models.slicing.slots import Slice
-from tests.support.atlas import RUNNING, config_of
+from tests.support.atlas import config_of, nightly_unless
 from tests.support.made import build, twin
 from tests.support.rings import wire
 from tests.support.search import SEARCH
@@ -32,9 +32,11 @@ pytestmark = pytest.mark.slow
 CHUNKS: Final = (9, 71)
 BEFORE: Final = 3
 BEHIND: Final = 3
-# one for each kind of cache: plain, sliding, a state, a list, chunks, token ids, one of the family's own
+# one for each kind of cache: plain, sliding, a state, a list, all three in it, chunks, token ids, one of the family's
+# own
 KINDS: Final = (
-    "llama", "llama sliding", "qwen3_next", "minimax_m3_vl", "llama4", "longcat_flash_ngram", "deepseek_v41",
+    "llama", "llama sliding", "qwen3_next", "minimax_m3_vl", "baichuan_m1", "llama4", "longcat_flash_ngram",
+    "deepseek_v41",
 )  # fmt: skip
 # A window is put in the order of its tokens, so sums are taken in another order, and the sharp attention of some
 # made-up weights turns rounding into 1e-4; a wrong row is off by about 1.
@@ -117,16 +119,9 @@ def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | Non
         np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
 
 
-@pytest.mark.parametrize("variant", KINDS)
-def test_a_row_moves_to_another_split(variant: str) -> None:
-    whole = build(variant)
-    check_moved(whole, lambda: twin(variant, whole))
-
-
 @pytest.mark.search
-@pytest.mark.parametrize("variant", [variant for variant in RUNNING[:: max(1, 6 // SEARCH)] if variant not in KINDS])
-def test_a_row_of_other_families_moves_to_another_split(variant: str) -> None:
-    """Their caches are of the same kinds: a third of them, `make search` all."""
+@pytest.mark.parametrize("variant", nightly_unless(KINDS))
+def test_a_row_moves_to_another_split(variant: str) -> None:
     whole = build(variant)
     check_moved(whole, lambda: twin(variant, whole))
 
