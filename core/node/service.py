@@ -20,6 +20,7 @@ from core.node.parts import NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
 
 TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
+LOOK_S = 2 * BEAT_S
 SAVE_EVERY = 60  # rounds of `_watch`
 
 
@@ -47,6 +48,9 @@ class Node:
         parts.node.tasks.spawn("Advertising this Mac", parts.peers.search.advertise())
         parts.node.tasks.essential("The watch over trust", self._watch)
         parts.node.tasks.essential("The watch over answers", parts.recovery.driver.watch)
+        parts.node.tasks.restartable("The look at memory", self._look_at_memory)
+        parts.node.tasks.restartable("The look at networks", self._look_at_networks)
+        parts.node.tasks.restartable("Keeping this Mac awake", self._keep_awake)
         parts.node.tasks.restartable("Measuring of throughput", parts.recovery.advisor.watch)
         parts.node.tasks.restartable("The look at the disk", parts.disks.inventory.watch)
         parts.node.tasks.restartable("Asking for other Macs' logs", parts.peers.logs.watch)
@@ -93,13 +97,9 @@ class Node:
         self._remember()
 
     async def _watch(self) -> None:
-        """Update this Mac's memory, processes and networks, drop old advertisements, and count connections."""
+        """Drop Macs that are no longer trusted and old advertisements, and count connections. Asks macOS nothing."""
         parts = self.parts
         for number in count(1):
-            parts.peers.table.refresh_own()
-            await parts.peers.networks.look()
-            parts.ring.member.follow_paths()
-            parts.awake.keep(wanted=self._stays_awake())
             parts.trust.enforcement.enforce()
             parts.peers.table.sweep()
             parts.api.api.clients.look()
@@ -108,12 +108,26 @@ class Node:
                 self._remember()
             if (counters := self._counters()) != parts.node.bus.now.counters:
                 parts.node.bus.publish(counters)
-            await asyncio.sleep(2 * BEAT_S)
+            await asyncio.sleep(LOOK_S)
 
-    def _stays_awake(self) -> bool:
+    async def _look_at_memory(self) -> None:
+        while True:
+            self.parts.peers.table.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def _look_at_networks(self) -> None:
+        while True:
+            await self.parts.peers.networks.look()
+            self.parts.ring.member.follow_paths()
+            await asyncio.sleep(LOOK_S)
+
+    async def _keep_awake(self) -> None:
         parts, own = self.parts, self.parts.node.identity.text_id
-        copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.node.bus.now.transfers)
-        return stays_awake(self._config.awake, is_in_use=copies or parts.peers.worker.plan is not None)
+        while True:
+            copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.node.bus.now.transfers)
+            is_in_use = copies or parts.peers.worker.plan is not None
+            parts.awake.keep(wanted=stays_awake(self._config.awake, is_in_use=is_in_use))
+            await asyncio.sleep(LOOK_S)
 
     def _counters(self) -> Counters:
         parts = self.parts

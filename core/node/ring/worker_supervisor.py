@@ -109,7 +109,12 @@ class Supervisor:
         back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
         while self._wanted:
             back_off.started(clock())
-            code = await self._run_one()
+            try:
+                code = await self._run_one()
+            except OSError as error:  # the system has no process, memory or file descriptor free for it
+                self._journal.error(f"The worker can't be started: {error.strerror}.")
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             if not self._wanted or self._process is None:  # `replace` has ended it on purpose
                 back_off.reset()
                 continue
