@@ -150,7 +150,7 @@ class Node:
         self.leader = leader = PlanLeader(node, mesh, member, files, worker)
         tracing = Tracing(node, mesh, supervisor, worker, leader)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(node, models, models, files, peers, leader, throughput)
+        planning = Planning(node, models, models, files, peers, leader, throughput, supervisor.reported)
 
         # answers and their recovery
         self.answers = answers = Answers(node, leader, supervisor, ModelTokenizer(read_tokenizer))

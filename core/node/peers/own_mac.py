@@ -25,13 +25,22 @@ class _MemoryUse(NamedTuple):
 
 
 class OwnMac:
-    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted."""
+    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted;
+    `has_own_gpu`: the limit of this machine's GPU counts, as for a Mac that isn't simulated.
+    """
 
     def __init__(
-        self, known: Peer, assessment: TrustAssessment, worker: WorkerState, networks: Networks, *, relays: bool = True
+        self,
+        known: Peer,
+        assessment: TrustAssessment,
+        worker: WorkerState,
+        networks: Networks,
+        *,
+        relays: bool = True,
+        has_own_gpu: bool = True,
     ) -> None:
         self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
-        self._networks, self._use = networks, _MemoryUse()
+        self._networks, self._has_own_gpu, self._use = networks, has_own_gpu, _MemoryUse()
         self.device_id = known.device_id
 
     def look(self) -> None:
@@ -41,13 +50,13 @@ class OwnMac:
         self._use = _MemoryUse(total, footprint_bytes(pid) if pid else 0, footprint_bytes(spare) if spare else 0)
 
     def now(self, address: str = "") -> Peer:
-        worker = self._worker
+        worker, limit = self._worker, (self._worker.working_set_bytes or 0) * self._has_own_gpu
         return msgspec.structs.replace(
             self._known,
             name=self._assessment.listed_name(self.device_id) or self._known.name,
             trust=self._assessment.of(self.device_id).level,
             address=address,
-            budget_bytes=usable_bytes(self._known.budget_bytes, worker.working_set_bytes, worker.memory_faults),
+            budget_bytes=usable_bytes(self._known.budget_bytes, limit, worker.memory_faults),
             used_bytes=self._use.total,
             worker_pid=worker.pid,
             worker_rss_bytes=self._use.worker if worker.pid else 0,
@@ -55,13 +64,15 @@ class OwnMac:
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:
-        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds."""
-        own = self.now()
+        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds. This Mac has no memory for
+        plans until its worker has reported the GPU's limit.
+        """
+        own, is_ready = self.now(), self._worker.working_set_bytes is not None
         return Status(
             name=own.name,
             chip=own.chip,
             memory_bytes=own.memory_bytes,
-            budget_bytes=own.budget_bytes,
+            budget_bytes=own.budget_bytes if is_ready else 0,
             used_bytes=own.used_bytes,
             worker_pid=own.worker_pid,
             worker_rss_bytes=own.worker_rss_bytes,

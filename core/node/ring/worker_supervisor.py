@@ -69,6 +69,11 @@ class Supervisor:
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         return self._port
 
+    async def reported(self) -> None:
+        """Wait for the first report of what this Mac's GPU may use. Raises as `ready`."""
+        if self._worker.working_set_bytes is None:
+            await self.ready()
+
     async def begins(self, load: Load, within_s: float) -> bool:
         """Have a worker that holds another stage load this one instead; whether it began in time."""
         self._begun = None
