@@ -38,6 +38,21 @@ class Node:
         """Run until `stop`; returns restart options if this Mac has a new key. Raises NodeError if a part failed."""
         parts = self.parts
         asyncio.get_running_loop().set_exception_handler(parts.node.tasks.unhandled)
+        try:
+            await self._start()
+            await self._stopping.wait()
+        finally:
+            try:
+                async with asyncio.timeout(TAKE_DOWN_S):
+                    await self._take_down()
+            except TimeoutError:  # the failure is raised below
+                parts.node.journal.error(f"Not everything could be ended within {TAKE_DOWN_S:.0f} s.")
+        if failure := parts.node.tasks.failure:
+            raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")
+        return self._again
+
+    async def _start(self) -> None:
+        parts = self.parts
         await parts.peers.mesh.start(self._config.host, self._config.port)
         parts.peers.table.refresh_own()
         parts.ring.supervisor.start()
@@ -57,17 +72,6 @@ class Node:
         parts.node.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
         identity = parts.node.identity
         parts.node.journal.info(f"Node {identity.text_id[:8]} is up, key kept by {identity.storage}.")
-        try:
-            await self._stopping.wait()
-        finally:
-            try:
-                async with asyncio.timeout(TAKE_DOWN_S):
-                    await self._take_down()
-            except TimeoutError:  # the failure is raised below
-                parts.node.journal.error(f"Not everything could be ended within {TAKE_DOWN_S:.0f} s.")
-        if failure := parts.node.tasks.failure:
-            raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")
-        return self._again
 
     def stop(self) -> None:
         self._stopping.set()
@@ -92,7 +96,6 @@ class Node:
         await parts.ring.supervisor.stop()
         await parts.answers.answers.close()
         await parts.local_server.stop()
-        self._config.home.socket.unlink(missing_ok=True)
         await parts.node.tasks.stop()
         self._remember()
 

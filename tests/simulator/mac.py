@@ -125,6 +125,7 @@ class Node:
 
         # peers
         self.worker = worker = WorkerState()
+        worker.working_set_bytes = 0  # each Mac is ready for layers as soon as it is linked
         sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
