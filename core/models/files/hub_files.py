@@ -40,7 +40,7 @@ class _Info(msgspec.Struct):
 
 
 class _Large(msgspec.Struct):
-    """What the hub keeps outside git."""
+    """Where the hub keeps a large file: under its SHA-256, outside git."""
 
     oid: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
