@@ -204,7 +204,7 @@ def large(made: Make) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def facts(large: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the demo says of three Macs, of which only the head has the model on its disk."""
+    """The object that a demo of three Macs prints; only the head has the model on its disk."""
     words = ("--prompt", PROMPTS[0], "--max-tokens", "8", "--memory", "8,7,7", "--weights", "remote")
     home = tmp_path_factory.mktemp("home")
     ran = await macluster(home, "demo", "--model", str(large), "--json", "--no-multicast", *words)
