@@ -112,7 +112,7 @@ def test_what_cannot_run_here_still_cannot(variant: str) -> None:
 
 
 class Structure(NamedTuple):
-    """What decides how the layers of a model are cut, sent and cached; families that share it compute differently."""
+    """How the layers of a model are cut, sent and cached; families that share it compute differently."""
 
     caches: frozenset[str]
     # in lists
@@ -144,7 +144,7 @@ def structure(model: Any, probe: ModelProbe, alone: str) -> Structure:
 
 
 def test_every_family_can_be_cut_and_batched_as_one_of_the_kinds_or_says_why_not() -> None:
-    """What `make test` computes with a kind holds for each family of it; `make nightly` computes with them all."""
+    """`make test` computes with the kinds, `make nightly` with every family."""
     found = {}
     for variant in RUNNING:
         model = untrained(variant)
