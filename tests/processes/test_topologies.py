@@ -16,7 +16,7 @@ from core.constraint import Constraint
 from core.engine.requests import Request
 from core.events import Topology
 from core.local.worker_ring import GREEDY, WorkerRing, a_request
-from core.models.made.made_tokenizer import EOS, SPECIALS
+from core.models.made.maker import EOS, SPECIALS
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
