@@ -1,4 +1,4 @@
-"""What caches show in a dry forward, which computes nothing: their bytes, and whether rows can share a batch."""
+"""Measures caches in a dry forward, which computes nothing: their bytes, and whether rows can share a batch."""
 
 from __future__ import annotations
 
