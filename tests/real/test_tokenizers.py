@@ -44,7 +44,7 @@ WEATHER: Any = {"name": "get_weather", "description": "The weather of a city in 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 TOKENS = 40
 SHAPED_TOKENS = 100
-TRIES = 12
+TRIES = 40
 ALL_FAMILIES = [
     *(pytest.param(family, id=family.name) for family in FAMILIES),
     *(pytest.param(family, id=family.name, marks=pytest.mark.nightly) for family in MORE_FAMILIES),
