@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.sharding import SHARDED
-from core.models.slicing.batching import one_row
+from core.models.slicing.measured_caches import one_row
 from core.models.slicing.probe import ModelProbe, legal_cuts
 from core.models.slicing.quirks import verifies_drafts
 from core.models.slicing.slots import Slice
