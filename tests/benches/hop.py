@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.link.data_link import Receiver, Sender
 from core.link.frames import FrameType
 from core.local.hop.rounds import MAX_CPU_RATIO, Round, cpu_ratio, play_rounds
 from core.local.hop.turns import PAYLOAD_BYTES, REQUEST, WAIT_S, HopLane, array_lanes, fill
 from tests.benches.figures import medians, reach
+from tests.benches.results import Result, print_result
 
 MEANING: Final = {
     "sealed": "array to array, TLS and seal",
