@@ -43,7 +43,7 @@ gc.disable()  # until everything is collected: no import is garbage
 # files that start nodes, workers or terminals, or search for rare faults
 SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "real")
 # they take minutes, and start first so that none runs alone at the end
-LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_going_on.py", "test_hub_disks.py")
+LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_engine.py", "test_hub_disks.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
