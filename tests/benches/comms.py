@@ -23,14 +23,13 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.events import Plan
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
 from core.local.bare_worker import HOST
 from core.local.macs import make_macs
-from core.local.plans import tensor_plan_of
 from core.local.second_process import SecondProcess, Work, second_process
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
@@ -43,6 +42,8 @@ from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import reach
+from tests.benches.results import Result, print_result
+from tests.support.worker_ring import tensor_plan_of
 
 REACH: Final = 1.5
 WAYS: Final = {"sealed": "through the sealed group", "plain": "in the open, plain TCP"}

@@ -18,7 +18,6 @@ import pytest
 
 from core.engine.requests import Request
 from core.events import Topology
-from core.local.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Load, Loaded, Token, TraceSpan
@@ -29,6 +28,7 @@ from tests.support.reloading import Rings, shared_rings
 from tests.support.requests import CHUNK, CUTS, LAYERS, SAMPLINGS, VOCABULARY, some_requests
 from tests.support.search import SEARCH
 from tests.support.wires import Fault, Wire, wire
+from tests.support.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request
 
 pytestmark = pytest.mark.slow
 
