@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-import msgspec
-
-from core.events import GroupKind, Parallelism, Plan, Stage, Topology
+from core.events import Plan, Stage, Topology
 from core.local.macs import LocalMacs
-from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
+from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.settings import PREFILL_CHUNK
 from core.trust.identity import Identity
 
@@ -23,14 +21,7 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: LocalMacs, topol
     topology = topology if cuts else LONE_MAC_TOPOLOGY
     row, last = TOPOLOGIES[topology], owners[-1]
     owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
-    return _plan(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
-
-
-def tensor_plan_of(model: str, layers: int, macs: LocalMacs, group: GroupKind = "sealed") -> Plan:
-    plan = _plan(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
-    return msgspec.structs.replace(
-        plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.", group=group)
-    )
+    return plan_over(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
 
 
 def stage_of(mac: Identity, index: int, start: int, stop: int) -> Stage:
@@ -39,7 +30,8 @@ def stage_of(mac: Identity, index: int, start: int, stop: int) -> Stage:
     return Stage(device_id=mac.text_id, peer=name, start=start, stop=stop, weight_bytes=0, kv_bytes=0, budget_bytes=0)
 
 
-def _plan(model: str, topology: Topology, owners: Sequence[tuple[int, int]], output: int, macs: LocalMacs) -> Plan:
+def plan_over(model: str, topology: Topology, owners: Sequence[tuple[int, int]], output: int, macs: LocalMacs) -> Plan:
+    """A plan whose stages are `owners`, layers [start, stop) of each Mac; stage `output` has the output."""
     stages = tuple(
         stage_of(mac, index, start, stop)
         for index, (mac, (start, stop)) in enumerate(zip(macs.identities, owners, strict=True))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from typing import Final
+
+from core.mac.system_command import said
 
 SCUTIL: Final = "/usr/sbin/scutil"
 
@@ -14,10 +15,7 @@ def chip_name() -> str:
     """ "M2 Ultra" on a Mac; elsewhere the machine type ("x86_64")."""
     if sys.platform != "darwin":
         return platform.machine()
-    asked = subprocess.run(
-        ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, timeout=5, check=False
-    )
-    return parse_brand(asked.stdout) or platform.machine()
+    return parse_brand(said("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string")) or platform.machine()
 
 
 def parse_brand(text: str) -> str:
@@ -31,7 +29,4 @@ def computer_name() -> str:
 
 def given_name() -> str:
     """The computer name set in macOS; "" on other systems, or if no name is set."""
-    if sys.platform != "darwin":
-        return ""
-    asked = subprocess.run([SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False)
-    return asked.stdout.strip()
+    return said(SCUTIL, "--get", "ComputerName").strip() if sys.platform == "darwin" else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from typing import Final, Literal
+
+from core.mac.system_command import said
 
 TOOL: Final = "/usr/libexec/ApplicationFirewall/socketfilterfw"
 
@@ -15,13 +16,7 @@ _STATES: Final[dict[str, Firewall]] = {"0": "off", "1": "on", "2": "closed"}
 
 def firewall() -> Firewall:
     """ "closed" blocks every incoming connection; "unknown" where it can't be queried, as on Linux."""
-    if sys.platform != "darwin":
-        return "unknown"
-    try:
-        asked = subprocess.run([TOOL, "--getglobalstate"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return parse_state(asked.stdout)
+    return parse_state(said(TOOL, "--getglobalstate")) if sys.platform == "darwin" else "unknown"
 
 
 def parse_state(text: str) -> Firewall:

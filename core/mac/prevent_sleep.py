@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, get_args
+
+from core.mac.system_command import said
 
 WhenAwake = Literal["loaded", "always", "never"]
 WHEN_AWAKE: Final[tuple[WhenAwake, ...]] = get_args(WhenAwake)
@@ -35,9 +38,10 @@ class SleepPreventer:
         """Start or stop keeping this Mac awake. Call it regularly: it is cheap, and caffeinate may have been killed."""
         is_kept = self._process is not None and self._process.poll() is None
         if wanted and not is_kept and self._exists:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            with suppress(OSError):  # no process or memory is free for it now
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
         elif not wanted and self._process:
             process, self._process = self._process, None
             process.kill()
@@ -45,8 +49,7 @@ class SleepPreventer:
 
 
 def awake_by() -> frozenset[int]:
-    asked = subprocess.run([PMSET, "-g", "assertions"], capture_output=True, text=True, timeout=5, check=False)
-    return parse_assertions(asked.stdout)
+    return parse_assertions(said(PMSET, "-g", "assertions"))
 
 
 def parse_assertions(text: str) -> frozenset[int]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from core.mac.interfaces import Interface
+from core.mac.system_command import said
 
 OLDEST: Final = (26, 2)
-ASK_S: Final = 5.0
 STATUS: Final = ("/usr/bin/rdma_ctl", "status")
 DEVICES: Final = ("/usr/bin/ibv_devices",)
 _DEVICE: Final = re.compile(r"^\s*(rdma_en[0-9]{1,3})\b", re.MULTILINE)
@@ -31,7 +29,7 @@ def look() -> RdmaSeen:
     """Query this machine; both commands only read."""
     if sys.platform != "darwin":
         return RdmaSeen()
-    return RdmaSeen(platform.mac_ver()[0], _said(STATUS), _said(DEVICES))
+    return RdmaSeen(platform.mac_ver()[0], said(*STATUS), said(*DEVICES))
 
 
 def why_not(seen: RdmaSeen) -> str:
@@ -59,12 +57,3 @@ def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall("[0-9]+", text)[:2])
-
-
-def _said(command: Sequence[str]) -> str:
-    with suppress(OSError, subprocess.SubprocessError):
-        asked = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S, check=False
-        )
-        return asked.stdout
-    return ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from typing import Final, NamedTuple
+
+from core.mac.system_command import said
 
 OLDEST_MACOS: Final = 14
 TRANSLATED: Final = ("/usr/sbin/sysctl", "-n", "sysctl.proc_translated")
@@ -25,9 +26,8 @@ def this_machine() -> Machine:
     system, machine = sys.platform, platform.machine()
     if system != "darwin":
         return Machine(system, machine)
-    asked = machine != "arm64"
-    translated = subprocess.run(TRANSLATED, capture_output=True, text=True, timeout=5, check=False) if asked else None
-    return Machine(system, machine, translated.stdout.strip() if translated else "", platform.mac_ver()[0])
+    translated = said(*TRANSLATED).strip() if machine != "arm64" else ""
+    return Machine(system, machine, translated, platform.mac_ver()[0])
 
 
 def unmet(here: Machine) -> str:

@@ -1,7 +1,7 @@
 """A Mac's GPU in MLX: recommended memory, wired weights and failures. Does nothing without a Metal GPU.
 
-Sources: MLX 0.32 (`mx.device_info`, `mx.set_wired_limit`), the status codes of Metal's command buffers
-(kIOGPUCommandBufferCallbackError...).
+Sources: MLX 0.32 (`mx.device_info`, `mx.set_wired_limit`, its errors begin with "[METAL]" or "[metal::"), the status
+codes of Metal's command buffers (kIOGPUCommandBufferCallbackError...).
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import mlx.core as mx
 
 from core.settings import DEVICE
 
-_CODE: Final = re.compile(r"\[METAL\].*\((?:0x)?([0-9a-fA-F]+):\s*kIOGPUCommandBufferCallbackError", re.DOTALL)
+_METAL: Final = re.compile(r"\[METAL\]|\[metal::")
+_CODE: Final = re.compile(r"\((?:0x)?([0-9a-fA-F]{1,8}):")
+_TOO_LONG: Final = "maximum allowed buffer size"  # one array is too large; the GPU has done nothing wrong
+_NO_COMPILER: Final = "MTLCompilerService"
+_INTERNAL: Final = "Internal Error"  # told of a long prompt, where memory is low
 _OUT_OF_MEMORY: Final = 0x08
 _FAULTS: Final = {
     0x02: "it worked on one step for too long",
@@ -37,9 +41,15 @@ class GpuFault(BaseException):
 
 def fault_of(error: Exception) -> GpuFault | None:
     """The GPU fault that caused an MLX error; None for other errors."""
-    if not (found := _CODE.search(str(error))):
+    text = str(error)
+    if not _METAL.search(text) or _TOO_LONG in text:
         return None
+    if not (found := _CODE.search(text)):
+        why = "macOS did not compile a kernel for it" if _NO_COMPILER in text else "Metal refused to work"
+        return GpuFault(why, is_memory=False)
     code = int(found[1], 16)
+    if _INTERNAL in text:
+        return GpuFault(f"Metal failed inside (0x{code:02x}), as it does when memory is low", is_memory=True)
     return GpuFault(_FAULTS.get(code, f"Metal failed by 0x{code:02x}"), is_memory=code == _OUT_OF_MEMORY)
 
 

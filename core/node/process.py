@@ -10,9 +10,9 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -29,6 +29,7 @@ from core.node.options import add_options
 from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
+from core.trust.key_storage import drop_keys
 
 STOP_S = 10.0
 
@@ -83,19 +84,33 @@ def _print_served(served: ApiServed, form: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _discarded(folder: Path) -> Iterator[None]:
-    """Remove a simulated Mac's folder at the end, and the common folder with the last one."""
+def discarded(home: Home) -> Iterator[None]:
+    """Remove a simulated Mac's key and folder at the end, and the common folder with the last one."""
     try:
         yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        drop_keys(home.identity)
+        shutil.rmtree(home.root, ignore_errors=True)
         with contextlib.suppress(OSError):
-            folder.parent.rmdir()
+            home.root.parent.rmdir()
 
 
-async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> None:
-    """Run a node; if this Mac changes its key, run another one with it."""
+async def serve(config: NodeConfig, *, until_eof: bool = False, tell: str | None = None) -> int:
+    """Run a node; if this Mac changes its key, run another one with it. Returns the exit status; a failure is recorded
+    and printed before anything else.
+    """
     loop = asyncio.get_running_loop()
+    try:
+        with recording_run(config.home):
+            await _run_nodes(config, loop, until_eof=until_eof, tell=tell)
+    except Exception as error:
+        return _failed(error)
+    finally:
+        loop.call_later(STOP_S, os._exit, 1)  # asyncio would wait for a hanging thread of the executor
+    return 0
+
+
+async def _run_nodes(config: NodeConfig, loop: asyncio.AbstractEventLoop, *, until_eof: bool, tell: str | None) -> None:
     on_served = partial(_print_served, form=tell)
     node, stopped = Node(config, on_served), False
 
@@ -109,11 +124,17 @@ async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> No
         loop.add_signal_handler(number, stop)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
-    try:
-        while (again := await node.run()) and not stopped:
-            node = Node(again, on_served)
-    finally:
-        loop.call_later(STOP_S, os._exit, 1)  # asyncio would wait for a hanging thread of the executor
+    while (again := await node.run()) and not stopped:
+        node = Node(again, on_served)
+
+
+def _failed(error: Exception) -> int:
+    """Print why the node ended; returns the exit status."""
+    if not isinstance(error, MaclusterError):
+        traceback.print_exception(error)
+    else:
+        print(f"macluster: {error}", file=sys.stderr, flush=True)
+    return 2 if isinstance(error, UsageError) else 1
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
@@ -131,15 +152,13 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     raise_descriptor_limit()
-    status = 0
     try:
         config = config_from(args)
         limit_stderr_log(config.home)
-        discarded = _discarded(config.home.root) if args.discard else contextlib.nullcontext()
-        with home_lock(config.home), discarded, recording_run(config.home):
-            asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))
-    except MaclusterError as error:
-        print(f"macluster: {error}", file=sys.stderr, flush=True)
-        status = 2 if isinstance(error, UsageError) else 1
+        leftover = discarded(config.home) if args.discard else contextlib.nullcontext()
+        with home_lock(config.home), leftover:
+            status = asyncio.run(serve(config, until_eof=args.until_eof, tell=args.tell))
+    except Exception as error:
+        status = _failed(error)
     sys.stdout.flush()
     os._exit(status)  # the interpreter would wait for a hanging thread of the executor

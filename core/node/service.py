@@ -20,6 +20,7 @@ from core.node.parts import NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
 
 TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
+LOOK_S = 2 * BEAT_S
 SAVE_EVERY = 60  # rounds of `_watch`
 
 
@@ -37,23 +38,8 @@ class Node:
         """Run until `stop`; returns restart options if this Mac has a new key. Raises NodeError if a part failed."""
         parts = self.parts
         asyncio.get_running_loop().set_exception_handler(parts.node.tasks.unhandled)
-        await parts.peers.mesh.start(self._config.host, self._config.port)
-        parts.peers.table.refresh_own()
-        parts.ring.supervisor.start()
-        parts.disks.transfers.own.restore()
-        await parts.local_server.start(self._config.home.socket)
-        if self._config.serves:
-            self._on_served(await parts.api.api.start())
-        parts.node.tasks.spawn("Advertising this Mac", parts.peers.search.advertise())
-        parts.node.tasks.essential("The watch over trust", self._watch)
-        parts.node.tasks.essential("The watch over answers", parts.recovery.driver.watch)
-        parts.node.tasks.restartable("Measuring of throughput", parts.recovery.advisor.watch)
-        parts.node.tasks.restartable("The look at the disk", parts.disks.inventory.watch)
-        parts.node.tasks.restartable("Asking for other Macs' logs", parts.peers.logs.watch)
-        parts.node.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
-        identity = parts.node.identity
-        parts.node.journal.info(f"Node {identity.text_id[:8]} is up, key kept by {identity.storage}.")
         try:
+            await self._start()
             await self._stopping.wait()
         finally:
             try:
@@ -64,6 +50,28 @@ class Node:
         if failure := parts.node.tasks.failure:
             raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")
         return self._again
+
+    async def _start(self) -> None:
+        parts = self.parts
+        await parts.peers.mesh.start(self._config.host, self._config.port)
+        parts.peers.table.refresh_own()
+        parts.ring.supervisor.start()
+        parts.disks.transfers.own.restore()
+        await parts.local_server.start(self._config.home.socket)
+        if self._config.serves:
+            self._on_served(await parts.api.api.start())
+        parts.node.tasks.spawn("Advertising this Mac", parts.peers.search.advertise())
+        parts.node.tasks.essential("The watch over trust", self._watch)
+        parts.node.tasks.essential("The watch over answers", parts.recovery.driver.watch)
+        parts.node.tasks.restartable("The look at memory", self._look_at_memory)
+        parts.node.tasks.restartable("The look at networks", self._look_at_networks)
+        parts.node.tasks.restartable("Keeping this Mac awake", self._keep_awake)
+        parts.node.tasks.restartable("Measuring of throughput", parts.recovery.advisor.watch)
+        parts.node.tasks.restartable("The look at the disk", parts.disks.inventory.watch)
+        parts.node.tasks.restartable("Asking for other Macs' logs", parts.peers.logs.watch)
+        parts.node.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
+        identity = parts.node.identity
+        parts.node.journal.info(f"Node {identity.text_id[:8]} is up, key kept by {identity.storage}.")
 
     def stop(self) -> None:
         self._stopping.set()
@@ -88,18 +96,13 @@ class Node:
         await parts.ring.supervisor.stop()
         await parts.answers.answers.close()
         await parts.local_server.stop()
-        self._config.home.socket.unlink(missing_ok=True)
         await parts.node.tasks.stop()
         self._remember()
 
     async def _watch(self) -> None:
-        """Update this Mac's memory, processes and networks, drop old advertisements, and count connections."""
+        """Drop Macs that are no longer trusted and old advertisements, and count connections. Asks macOS nothing."""
         parts = self.parts
         for number in count(1):
-            parts.peers.table.refresh_own()
-            await parts.peers.networks.look()
-            parts.ring.member.follow_paths()
-            parts.awake.keep(wanted=self._stays_awake())
             parts.trust.enforcement.enforce()
             parts.peers.table.sweep()
             parts.api.api.clients.look()
@@ -108,12 +111,26 @@ class Node:
                 self._remember()
             if (counters := self._counters()) != parts.node.bus.now.counters:
                 parts.node.bus.publish(counters)
-            await asyncio.sleep(2 * BEAT_S)
+            await asyncio.sleep(LOOK_S)
 
-    def _stays_awake(self) -> bool:
+    async def _look_at_memory(self) -> None:
+        while True:
+            self.parts.peers.table.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def _look_at_networks(self) -> None:
+        while True:
+            await self.parts.peers.networks.look()
+            self.parts.ring.member.follow_paths()
+            await asyncio.sleep(LOOK_S)
+
+    async def _keep_awake(self) -> None:
         parts, own = self.parts, self.parts.node.identity.text_id
-        copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.node.bus.now.transfers)
-        return stays_awake(self._config.awake, is_in_use=copies or parts.peers.worker.plan is not None)
+        while True:
+            copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.node.bus.now.transfers)
+            is_in_use = copies or parts.peers.worker.plan is not None
+            parts.awake.keep(wanted=stays_awake(self._config.awake, is_in_use=is_in_use))
+            await asyncio.sleep(LOOK_S)
 
     def _counters(self) -> Counters:
         parts = self.parts

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from core.errors import IllegalCut, PlanError, UsageError
+from core.errors import BadBudget, IllegalCut, NoPeers, PlanError, TooManyPeers, UsageError
 from core.events import BalanceChoice, Peer, Topology
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.balance_by_speed import StageOwners, StageSeconds, balanced
 from core.plan.nearest_cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
-from core.plan.split_layers import split_layers
 from core.plan.stage_sizes import StageSizes
 from core.plan.topology import (
     DEFAULT_TOPOLOGY,
@@ -122,3 +122,40 @@ def _illegal(model: str, cut: int, profile: SplitProfile) -> IllegalCut:
     if not profile.cuts:
         return IllegalCut(f"{what}: {where_cut(profile)}", "Give all layers to this Mac: 0:output.")
     return IllegalCut(f"{what}: {why_not_cut(cut, profile)}.", f"It can be cut {before_which(profile.cuts)} only.")
+
+
+def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
+    """Contiguous ranges covering 0..`layers`, one per weight, in order, in proportion to `weights` (positive integers).
+
+    Hamilton's method with at least one layer each: every stage first gets max(1, floor(ideal)), then the largest
+    fractional parts get one more. Excess layers are taken one by one from the largest stages. Ties go to the lower
+    index. Exact.
+
+    Raises NoPeers, TooManyPeers (more weights than layers), BadBudget (a weight below one).
+    """
+    if not weights:
+        raise NoPeers("There is no Mac to split the model over.")
+    if any(w <= 0 for w in weights):
+        raise BadBudget(f"A memory budget of {min(weights)} cannot hold layers.")
+    if len(weights) > layers:
+        raise TooManyPeers(f"{len(weights)} Macs cannot share {layers} layers.")
+    ideals = [Fraction(layers * w, sum(weights)) for w in weights]
+    counts = [max(1, int(ideal)) for ideal in ideals]
+    _give(counts, ideals, layers - sum(counts))
+    _take(counts, sum(counts) - layers)
+    return [range(*edges) for edges in pairwise(accumulate(counts, initial=0))]
+
+
+def _give(counts: list[int], ideals: Sequence[Fraction], spare: int) -> None:
+    order = sorted(range(len(counts)), key=lambda i: (-(ideals[i] - int(ideals[i])), i))
+    for step in range(max(0, spare)):
+        counts[order[step % len(order)]] += 1
+
+
+def _take(counts: list[int], excess: int) -> None:
+    order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
+    while excess > 0:
+        for i in order:
+            if excess > 0 and counts[i] > 1:
+                counts[i] -= 1
+                excess -= 1

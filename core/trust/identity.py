@@ -89,7 +89,7 @@ def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
     key_path, certificate_path = folder / f"{stem}.pem", folder / f"{stem}.crt"
     key = read_key(key_path, passphrase)
     public = key.public_key().public_bytes_raw()
-    certificate = _read_certificate(certificate_path)
+    certificate = read_certificate(certificate_path)
     if certificate_key(certificate) != public:
         raise IdentityError(f"{certificate_path} does not belong to {key_path.name}.", _cure(folder))
     device_id = device_id_of(public)
@@ -210,7 +210,7 @@ def _subject(public: bytes) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text_id(device_id_of(public)))])
 
 
-def _read_certificate(path: Path) -> bytes:
+def read_certificate(path: Path) -> bytes:
     try:
         return ssl.PEM_cert_to_DER_cert(read_private(path).decode("ascii"))
     except ValueError as error:
@@ -236,7 +236,7 @@ def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
         return read_private(folder / "passphrase")
     from core.trust import keychain
 
-    name = text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt"))))
+    name = text_id(device_id_of(certificate_key(read_certificate(folder / "identity.crt"))))
     return keychain.recall(name, on_wait)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from core.errors import IdentityError
 from core.settings import KeyPlace
-from core.trust.identity import CURRENT, NEXT, load_or_create, open_pair
+from core.trust.identity import CURRENT, NEXT, certificate_key, device_id_of, load_or_create, read_certificate, text_id
 from core.trust.private_files import write_private
 
 
@@ -21,8 +22,7 @@ def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = la
     from core.trust import keychain  # keyring takes a while, and most only ask where a key is
 
     identity = load_or_create(folder, on_wait=on_wait)
-    stems = (CURRENT, NEXT) if os.path.lexists(folder / f"{NEXT}.crt") else (CURRENT,)
-    names = [open_pair(folder, stem, identity.passphrase).text_id for stem in stems]
+    names = key_names(folder)
     if place == "file":
         write_private(folder / "passphrase", identity.passphrase)
         for name in names:
@@ -40,6 +40,22 @@ def key_place(folder: Path) -> KeyPlace:
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key("file")
     return "file" if os.path.lexists(folder / "passphrase") else "keychain"
+
+
+def key_names(folder: Path) -> list[str]:
+    """Device ids of this Mac's key and of a prepared next one: the names of its items in a keychain."""
+    files = [folder / f"{stem}.crt" for stem in (CURRENT, NEXT)]
+    return [text_id(device_id_of(certificate_key(read_certificate(file)))) for file in files if os.path.lexists(file)]
+
+
+def drop_keys(folder: Path) -> None:
+    """Delete this Mac's items from the keychain, before its folder is removed."""
+    with suppress(IdentityError):  # it has no key, or a damaged one
+        if key_place(folder) == "keychain":
+            from core.trust import keychain
+
+            for name in key_names(folder):
+                keychain.drop(name)
 
 
 def _no_key(place: KeyPlace) -> IdentityError:

@@ -8,8 +8,8 @@ from typing import Final
 import mlx.core as mx
 
 from core.demo import DEMO_MODEL
+from core.local.local_ring import ask, requests_ring
 from core.local.mlx_lm_process import mlx_lm_process
-from core.local.worker_ring import ask, worker_ring
 from core.verify.check import Outcome, failed, passed
 from core.verify.child import report
 
@@ -25,9 +25,9 @@ def check() -> Outcome:
         expected = mlx_lm.generate(PROMPT, TOKENS)
     speeds, is_same = [], True
     for cuts in CUTS:
-        with worker_ring(DEMO_MODEL, cuts, draft=0) as ring:
-            ask(ring, PROMPT, 2)
-            answer = ask(ring, PROMPT, TOKENS, fresh=False).answer
+        with requests_ring(DEMO_MODEL, cuts) as head:
+            ask(head, PROMPT, 2)
+            answer = ask(head, PROMPT, TOKENS)
         speeds.append(_speed(answer.times))
         is_same = is_same and answer.tokens[: len(expected.tokens)] == expected.tokens  # mlx_lm stops at EOS
     mlx_lm_speed = _speed(expected.times)

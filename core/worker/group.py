@@ -1,7 +1,8 @@
 """The group of a tensor plan, in which the ranks add up their shares of a layer.
 
 Each way of opening one differs in how bytes travel between ranks, and whether others on the cable could read them. The
-sealed one is MLX's ring with each connection tunnelled through this process: nothing leaves it unencrypted.
+sealed one is MLX's ring with each connection tunnelled through this process: nothing leaves it unencrypted. RDMA and
+NCCL are linked by MLX itself: sums travel unencrypted, which the user has to confirm when loading.
 """
 
 from __future__ import annotations
@@ -10,20 +11,28 @@ import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import mlx.core as mx
 
 from core.errors import GroupFailed, MaclusterError
 from core.events import GroupKind
 from core.link.data_plane import listen
+from core.link.network_paths import NetworkPath, measure_paths
 from core.link.tunnel import Lost, Tunnel, Tunnels
+from core.mac.interfaces import advertised, interfaces
+from core.mac.rdma import RdmaSeen, device_at, devices_in, look, why_not
 from core.plan.all_reduce import is_gathered
-from core.worker.bootstrap import RankEntry, agree
-from core.worker.direct_group import open_nccl, open_rdma
-from core.worker.group_init import Group, OpenGroup
+from core.worker.bootstrap import MAX_HOSTS, Bootstrap, RankEntry, agree
+from core.worker.group_init import Group, OpenGroup, init_group
+from core.worker.group_variables import nccl_variables, rdma_devices, rdma_variables
 from core.worker.mlx_ring_sockets import mlx_ring_sockets
+from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
+
+REACH_S: Final = 1.0
 
 
 def open_group(kind: GroupKind, ring: Ring, lost: Lost) -> OpenGroup:
@@ -105,3 +114,51 @@ def gather_sums(own: Group) -> Callable[[], None]:
 
     mx.distributed.all_sum = all_sum
     return partial(setattr, mx.distributed, "all_sum", ring_sum)
+
+
+def open_rdma(ring: Ring) -> OpenGroup:
+    """The `open_group` of MLX's jaccl. Only the node notices that a rank is gone."""
+    world = len(ring.plan.stages)
+    told = _meet(ring, own_devices(ring.neighbours, look()))
+    with TemporaryDirectory(prefix="macluster-") as folder:
+        devices = Path(folder) / "devices.json"
+        devices.write_bytes(rdma_devices([each.devices for each in told.ranks]))
+        variables = rdma_variables(ring.index, world, told.coordinator, told.port, devices)
+        return OpenGroup(init_group("jaccl", variables, world))
+
+
+def open_nccl(ring: Ring) -> OpenGroup:
+    """The `open_group` of NCCL. Only the node notices that a rank is gone."""
+    world = len(ring.plan.stages)
+    told = _meet(ring)
+    return OpenGroup(init_group("nccl", nccl_variables(ring.index, world, told.coordinator, told.port), world))
+
+
+def own_devices(beside: Neighbours, seen: RdmaSeen) -> tuple[str, str]:
+    """The RDMA devices of the cables to the next rank and to the one before. Raises GroupFailed if one is missing."""
+    if missing := why_not(seen):
+        raise GroupFailed(missing)
+    found, listed = interfaces(), devices_in(seen.devices)
+    after, before = (device_at(host, found, listed) for host in beside.own_hosts)
+    if not after or not before:
+        lone = beside.own_hosts[0 if not after else 1]
+        raise GroupFailed(f"The link at {lone} uses no cable with RDMA.", "Join the Macs by Thunderbolt 5.")
+    return after, before
+
+
+def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
+    beside = ring.neighbours
+    with listen(beside.host) as door:
+
+        def entry(so_far: Bootstrap) -> RankEntry:
+            if so_far.ranks:
+                return RankEntry(hosts=_reached(so_far.ranks[0]), devices=devices)
+            hosts = [host for host in advertised(interfaces(), beside.host) if ":" not in host]
+            return RankEntry(hosts=tuple(hosts[:MAX_HOSTS]), ports=(door.getsockname()[1], 0), devices=devices)
+
+        return agree(ring, entry)
+
+
+def _reached(first: RankEntry) -> tuple[str, ...]:
+    ways = [NetworkPath(host) for host in first.hosts]
+    return tuple(tried.way.host for tried in measure_paths(ways, first.ports[0], REACH_S)) if ways else ()

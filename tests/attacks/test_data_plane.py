@@ -23,7 +23,6 @@ from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
 from core.local.bare_worker import HOST
-from core.local.worker_ring import LINK_S, WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
@@ -41,6 +40,7 @@ from core.worker.work_frames import (
 from tests.attacks.mutations import mutate
 from tests.attacks.relays import Meddler, Middle, Way
 from tests.attacks.victim import DEEP, HIDDEN, Stranger, reckless
+from tests.support.worker_ring import LINK_S, WorkerRing, worker_ring
 
 pytestmark = pytest.mark.slow
 

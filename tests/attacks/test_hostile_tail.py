@@ -18,7 +18,6 @@ from core.link.data_plane import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST
-from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
@@ -35,6 +34,7 @@ from core.worker.work_frames import (
     read_work,
 )
 from tests.attacks.victim import DEEP, HIDDEN
+from tests.support.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 
 pytestmark = pytest.mark.slow
 

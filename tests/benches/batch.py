@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import Result, cores, end_in_order, system
-from core.local.worker_ring import RingAnswer, WorkerRing, a_request, ask_all, worker_ring
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
 from tests.benches.stage_timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
+from tests.support.worker_ring import RingAnswer, WorkerRing, a_request, ask_all, worker_ring
 
 EIGHT_OVER_ONE: Final = 2.5
 LANES_OVER_ONE_LANE: Final = 1.5

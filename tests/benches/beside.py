@@ -19,11 +19,11 @@ from typing import Final
 import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
-from core.local.worker_ring import Timed, WorkerRing, ask, worker_ring
 from tests.benches.figures import reach
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
 from tests.benches.slow_macs import slowed
+from tests.support.worker_ring import Timed, WorkerRing, ask, worker_ring
 
 LEAST_GAIN: Final = 1.2  # of the 1.2 to 2.8 that others report
 DEFAULT: Final = ModelSize(8, 384, "bfloat16")

@@ -30,7 +30,6 @@ from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
 from core.local.bare_worker import HOST
 from core.local.macs import make_macs
-from core.local.plans import tensor_plan_of
 from core.local.second_process import SecondProcess, Work, second_process
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
@@ -43,6 +42,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import reach
+from tests.support.worker_ring import tensor_plan_of
 
 REACH: Final = 1.5
 WAYS: Final = {"sealed": "through the sealed group", "plain": "in the open, plain TCP"}

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import Result, cores, system
-from core.local.worker_ring import WorkerRing, ask, worker_ring
 from tests.benches.figures import reach
 from tests.benches.made_models import CIRCLE, ModelSize, make_striding
 from tests.benches.prompts import a_prompt
+from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 DRAFTED_OVER_PLAIN: Final = 1.6
 WANDERING_OVER_PLAIN: Final = 0.97

@@ -13,8 +13,8 @@ from statistics import median
 from typing import Final
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
-from core.local.hop.lanes import PAYLOAD_BYTES
 from core.local.hop.rounds import MAX_CPU_RATIO, Round, cpu_ratio, play_rounds
+from core.local.hop.turns import PAYLOAD_BYTES
 from tests.benches.figures import medians, reach
 
 MEANING: Final = {

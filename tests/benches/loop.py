@@ -26,7 +26,6 @@ from core.errors import error_from
 from core.local.macs import make_macs
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_answer
 from core.local.plans import plan_of
-from core.local.worker_ring import a_request
 from core.models.files.model_folder import read_folder
 from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice
@@ -39,6 +38,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.support.worker_ring import a_request
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")
 PROMPT: Final = (FIRST_TOKEN,)

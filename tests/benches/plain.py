@@ -22,13 +22,13 @@ import msgspec
 from core.bench.results import Result, cores, end_in_order, system
 from core.local.mlx_lm_process import ANSWER_S, MlxLmAnswer, mlx_lm_answer
 from core.local.second_process import SecondProcess
-from core.local.worker_ring import ask, worker_ring
 from core.models.metal import obey_device
 from core.worker.group_init import init_group
 from core.worker.group_variables import ring_variables
 from tests.benches.comms import RANKS, plain_group
 from tests.benches.figures import reach, speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.support.worker_ring import ask, worker_ring
 
 REACH: Final = 1.3
 FAMILY: Final = "qwen2"  # mlx-lm has a pipeline for it

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.local.worker_ring import Settings
 from tests.benches.made_models import FIRST_TOKEN, VOCABULARY
+from tests.support.worker_ring import Settings
 
 # chunk size and window do not adapt, so every run reads its prompt in the same way
 STEADY: Final = Settings(chunk=64, window=3, adapts=False)

@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
-from core.local.worker_ring import Settings, Timed, WorkerRing, ask, worker_ring
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
+from tests.support.worker_ring import Settings, Timed, WorkerRing, ask, worker_ring
 
 MOST_OVER_NEW: Final = 1.05  # room for the one token that was not fed yet
 DEFAULT: Final = ModelSize(8, 384, "bfloat16")

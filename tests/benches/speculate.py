@@ -25,7 +25,6 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
-from core.local.worker_ring import WorkerRing, ask, worker_ring
 from core.settings import MAX_DRAFT
 from tests.benches import drafts
 from tests.benches.figures import reach
@@ -40,6 +39,7 @@ from tests.benches.made_models import (
     sizes_of,
 )
 from tests.benches.prompts import a_prompt
+from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 REPEATING_OVER_PLAIN: Final = 1.5
 WANDERING_OVER_PLAIN: Final = 0.9  # a few guesses have to be wrong before it ends

@@ -21,9 +21,9 @@ import msgspec
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.events import GroupKind
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_process
-from core.local.worker_ring import RingAnswer, ask, worker_ring
 from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from tests.support.worker_ring import RingAnswer, ask, worker_ring
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")
 PROMPT: Final = (FIRST_TOKEN,)

@@ -24,11 +24,11 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.events import Sight, Topology, WireType
-from core.local.worker_ring import RingAnswer, Settings, WorkerRing, ask, worker_ring
 from core.plan.stage_roles import sights
 from core.plan.topology import DEFAULT_TOPOLOGY, TOPOLOGIES
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
+from tests.support.worker_ring import RingAnswer, Settings, WorkerRing, ask, worker_ring
 
 DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24

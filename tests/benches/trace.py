@@ -22,9 +22,9 @@ import psutil
 
 from core.bench.results import Result, cores, end_in_order, system
 from core.bench.scenarios.percentiles import segment
-from core.local.worker_ring import WorkerRing, ask, worker_ring
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 AT_MOST: Final = 1.01
 DEFAULT: Final = ModelSize(4, 64, "float32")

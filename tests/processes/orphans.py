@@ -16,9 +16,9 @@ from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST, LOAD_S, START_S, BareWorker
 from core.local.macs import LocalMacs, make_macs
 from core.local.plans import plan_of
-from core.local.worker_ring import a_request
 from core.models.files.model_folder import read_folder
 from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
+from tests.support.worker_ring import a_request
 
 WHAT = ("idle", "dialling", "accepting", "computing", "loading")
 

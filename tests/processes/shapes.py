@@ -27,7 +27,6 @@ from core.demo import DEMO_MODEL
 from core.engine.requests import Request
 from core.errors import UsageError
 from core.events import Topology
-from core.local.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.made.maker import make_model
@@ -36,6 +35,7 @@ from core.models.text.tokenizer import Tokens
 from core.models.text.vocabulary import Vocabulary, read_vocabulary
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
+from tests.support.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
 
 ROWS: Final = 16
 MAX_TOKENS: Final = 600

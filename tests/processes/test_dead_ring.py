@@ -21,7 +21,6 @@ import pytest
 
 from core.errors import WorkerDied
 from core.local.macs import make_macs
-from core.local.worker_ring import worker_ring
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
@@ -35,6 +34,7 @@ from tests.support.cluster import Make, finish
 from tests.support.contexts import context_of
 from tests.support.processes import GONE_S, IDLE_SHARE, gone, lives, shares
 from tests.support.search import SEARCH
+from tests.support.worker_ring import worker_ring
 from tui.cli.demo import pair
 from tui.cli.watch import Watch
 

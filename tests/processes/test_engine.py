@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Token, TraceSpan
@@ -20,6 +19,7 @@ from tests.support.cluster import Make
 from tests.support.reloading import load_again
 from tests.support.requests import CHUNK, CUTS, LAYERS, SAMPLINGS, VOCABULARY, some_requests
 from tests.support.search import SEARCH
+from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 
 ROWS: Final = 5
 ADMISSIONS: Final = min(50 * SEARCH, 500)

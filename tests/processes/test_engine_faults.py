@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from core.errors import NoAnswer, error_from
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.worker.messages import Token
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
 from tests.support.requests import CHUNK, CUTS, LAYERS, some_requests
 from tests.support.wires import Fault, Wire, before, wire
+from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,6 @@ import pytest
 
 from core.engine.requests import Request
 from core.events import Topology
-from core.local.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.worker.messages import AnswerDone, Load, Loaded, Token
 from tests.support.alone import Alone, ReferenceAnswer, wanders
@@ -21,6 +20,7 @@ from tests.support.kinds import Kind, model_of
 from tests.support.reloading import Rings, shared_rings
 from tests.support.requests import SAMPLINGS
 from tests.support.wires import before, wire
+from tests.support.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 
 CHUNK: Final = 8
 LAYERS: Final = 4

@@ -22,7 +22,6 @@ from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST, BareWorker
 from core.local.macs import make_macs
 from core.local.plans import plan_of
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -35,6 +34,7 @@ from tests.support.cluster import Make, running_demo
 from tests.support.contexts import context_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import undisturbed, until
+from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 from tui.cli.demo import Demo
 from tui.cli.watch import Watch
 

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from core.engine.requests import Request
-from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.node.answers.kv_mirror import Mirror
 from core.settings import GB
 from core.worker.messages import AnswerDone, LinkBroken, Load, Loaded, Mirrored, MirrorSpans, Restored, Token, WantSpans
 from tests.support.alone import Alone
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
+from tests.support.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 
 ANSWER_S: Final = 120.0
 CHUNK: Final = 32

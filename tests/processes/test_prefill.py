@@ -10,11 +10,11 @@ import pytest
 
 from core.engine.requests import Request
 from core.events import Topology
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
 from tests.support.alone import Alone
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
+from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 
 ANSWER_S: Final = 120.0
 CHUNK: Final = 32

@@ -17,7 +17,6 @@ import pytest_asyncio
 
 from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
-from core.local.worker_ring import LINK_S, WorkerRing, worker_ring
 from core.models.files.manifest import Manifests
 from core.models.files.safetensors import INDEX_NAME
 from core.requests.plans import LoadRequest
@@ -26,6 +25,7 @@ from core.worker.messages import LinkBroken, Prove, Proved, Unproved
 from tests.conftest import our_children
 from tests.support.cluster import Make, ask, reference
 from tests.support.wires import wire
+from tests.support.worker_ring import LINK_S, WorkerRing, worker_ring
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 

@@ -18,7 +18,6 @@ import pytest
 from core.engine.requests import Request
 from core.errors import MaclusterError
 from core.link.rekey_limits import KEY_LIMITS
-from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.plan.all_reduce import is_gathered
 from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
@@ -29,6 +28,7 @@ from tests.support.kinds import of_atlas
 from tests.support.processes import gone
 from tests.support.requests import CHUNK, some_requests
 from tests.support.search import SEARCH
+from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 
 SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
 FAMILIES: Final = [

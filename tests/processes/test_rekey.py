@@ -17,11 +17,11 @@ from mlx_lm.generate import generate_step
 
 from core.errors import LinkError, Problem, error_from
 from core.local.bare_worker import HOST
-from core.local.worker_ring import LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import LinkBroken, Token
 from tests.support.attentive import LIMITS, TOKENS, paired_nodes
 from tests.support.cluster import Make, ask, begin, finish, reference, tokens_seen
+from tests.support.worker_ring import LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 
 LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(PREFILL_CHUNK + 40))
 SHORT: Final = (101, 102, 103, 104)

@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from core.local.worker_ring import a_request, worker_ring
 from tests.support.alone import Alone
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
+from tests.support.worker_ring import a_request, worker_ring
 
 CHUNK: Final = 8
 PROMPT: Final = list(range(40, 70))

@@ -17,7 +17,6 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.sessions import reading, writing
 from core.events import Topology
-from core.local.worker_ring import LINK_S, WorkerRing, a_request
 from core.models.slicing.caches import KV_GROUP
 from core.requests.answers import Message
 from core.worker.messages import (
@@ -32,6 +31,7 @@ from core.worker.messages import (
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
 from tests.support.reloading import Rings, shared_rings
+from tests.support.worker_ring import LINK_S, WorkerRing, a_request
 
 CHUNK: Final = 8
 ANSWER: Final = 12

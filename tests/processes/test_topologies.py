@@ -15,8 +15,7 @@ import pytest
 from core.constraint import Constraint
 from core.engine.requests import Request
 from core.events import Topology
-from core.local.worker_ring import GREEDY, WorkerRing, a_request
-from core.models.made.made_tokenizer import EOS, SPECIALS
+from core.models.made.maker import EOS, SPECIALS
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
@@ -25,6 +24,7 @@ from tests.support.cluster import Make
 from tests.support.noise import noisy
 from tests.support.reloading import Rings, shared_rings
 from tests.support.requests import SAMPLINGS, some_requests
+from tests.support.worker_ring import GREEDY, WorkerRing, a_request
 
 CHUNK: Final = 8
 LAYERS: Final = {"llama": 4, "gemma3_text": 8}

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from core.engine.requests import Request
-from core.local.worker_ring import worker_ring
 from tests.replay.recording import FOLDER, Prompt, rounds_of
 from tests.replay.replay import (
     DEMO_MODEL,
@@ -21,6 +20,7 @@ from tests.replay.replay import (
     replay,
     tokenizer_in,
 )
+from tests.support.worker_ring import worker_ring
 
 CONTEXTS = (1.2, 1.5, 2.0, 2.5, 4.0, 6.0)
 BUSY_S = 900.0  # a late chunk of a long prompt is slow without a GPU

@@ -125,6 +125,7 @@ class Node:
 
         # peers
         self.worker = worker = WorkerState()
+        worker.working_set_bytes = 0  # each Mac is ready for layers as soon as it is linked
         sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
@@ -150,7 +151,7 @@ class Node:
         self.leader = leader = PlanLeader(node, mesh, member, files, worker)
         tracing = Tracing(node, mesh, supervisor, worker, leader)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(node, models, models, files, peers, leader, throughput)
+        planning = Planning(node, models, models, files, peers, leader, throughput, supervisor.reported)
 
         # answers and their recovery
         self.answers = answers = Answers(node, leader, supervisor, ModelTokenizer(read_tokenizer))

@@ -11,11 +11,11 @@ import msgspec
 
 from core.events import Topology
 from core.local.plans import plan_of
-from core.local.worker_ring import LINK_S, Settings, WorkerRing, worker_ring
 from core.models.files.model_folder import read_folder
 from core.plan.topology import DEFAULT_TOPOLOGY
 from core.settings import MAX_DRAFT
 from core.worker.messages import Load, Loaded
+from tests.support.worker_ring import LINK_S, Settings, WorkerRing, worker_ring
 
 
 class Rings:

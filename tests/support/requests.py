@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from core.engine.requests import Request
-from core.local.worker_ring import a_request
 from core.sampling_options import Sampling
+from tests.support.worker_ring import a_request
 
 CHUNK: Final = 8
 LAYERS: Final = 4

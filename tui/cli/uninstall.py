@@ -71,12 +71,13 @@ def warning(home: Home, made: list[Path]) -> str:
 
 def left(home: Home) -> list[str]:
     """Everything that remains, and how to remove it; call this before removing anything."""
-    from core.trust.key_storage import key_place
+    from core.trust.key_storage import key_names, key_place
 
     lines = []
     try:
         if key_place(home.identity) == "keychain":
-            lines.append("The key in the keychain: `security delete-generic-password -s macluster`.")
+            items = [f"`security delete-generic-password -s macluster -a {name}`" for name in key_names(home.identity)]
+            lines.append(f"The key in the keychain: {', '.join(items)}.")
     except IdentityError:
         pass  # there is no key
     if hub_cache().is_dir():

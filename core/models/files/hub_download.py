@@ -8,7 +8,6 @@ and HF_TOKEN follow huggingface_hub's rules.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 import threading
@@ -68,7 +67,7 @@ def explained(error: Exception, repo: str) -> MaclusterError:
             if said := clean_text(response.headers.get("x-error-message", ""))[:200].rstrip("."):
                 what = f"{what[:-1]}: {said}."
             return TransferError(what, _CURES.get(response.status_code, "Try again later."))
-        case json.JSONDecodeError():
+        case msgspec.DecodeError():
             cure = "If this network asks for a login, open a browser and log in; else check HF_ENDPOINT."
             return TransferError("A web page came in place of the hub's answer.", cure)
         case httpx2.HTTPError():

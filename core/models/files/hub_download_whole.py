@@ -1,18 +1,17 @@
 """Downloads a whole hub model into a hub cache, where other programs find it. Runs in the download child.
 
 Each file is written as `blobs/ETAG.incomplete`, which a later run extends; the library itself restarts a file after
-a crash. When all files are there, its `snapshot_download` finds them and lays out the snapshot.
+a crash. When all files are there, the snapshot is laid out as the library does it: links to the verified blobs.
 """
 
 from __future__ import annotations
 
-import glob
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from huggingface_hub import snapshot_download
 from huggingface_hub.file_download import repo_folder_name
 
 from core.errors import TransferError
@@ -45,10 +44,12 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     origin, found = model.origin, model.files
     blobs = Path(order.cache) / repo_folder_name(repo_id=order.repo, repo_type="model") / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
-    files = [Wanted(file, blobs / file.etag) for file in found]
-    total = sum(file.size for file in found)
+    files = [Wanted(file, blobs / file.etag) for file in {file.etag: file for file in found}.values()]
+    if {(wanted.file.etag, wanted.file.size) for wanted in files} != {(file.etag, file.size) for file in found}:
+        raise TransferError("The hub gives two sizes for one hash.", "Choose another repository.")
+    total = sum(wanted.file.size for wanted in files)
     reader = HubReader(origin, patience, pace)
-    small = [wanted for wanted in files if wanted.file.name in SMALL_FILES]
+    small = [Wanted(file, blobs / file.etag) for file in found if file.name in SMALL_FILES]
     for wanted in small:
         _bring(reader, wanted)
     model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
@@ -57,12 +58,21 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     report(Fetched(done=_there(files), total=total))
     in_threads(jobs, patience.stop, lambda: report(Fetched(done=_there(files), total=total)))
     report(Fetched(done=total, total=total))
-    names = [glob.escape(file.name) for file in found]
-    snapshot_download(order.repo, revision=origin.commit, cache_dir=order.cache, allow_patterns=names)
+    for file in found:
+        _link(blobs.parent / "snapshots" / origin.commit / file.name, blobs / file.etag)
     if order.revision != origin.commit:  # a branch may have moved since
         ref = blobs.parent / "refs" / order.revision
         ref.parent.mkdir(exist_ok=True)
         ref.write_text(origin.commit)
+
+
+def _link(name: Path, blob: Path) -> None:
+    """Make `name` a relative link to `blob`, as huggingface_hub does."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    target = os.path.relpath(blob, name.parent)
+    if not (name.is_symlink() and os.readlink(name) == target):
+        name.unlink(missing_ok=True)
+        name.symlink_to(target)
 
 
 def _bring(reader: HubReader, wanted: Wanted) -> None:

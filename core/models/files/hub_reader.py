@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
@@ -127,18 +128,9 @@ class HubReader:
                 self._patience.wait(error, failed)
 
     def _reply(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:
-        place = self._place(file)
-        for _ in range(MAX_REDIRECTS):
-            headers = headers_for(place) | {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
-            with get_session().stream("GET", place, headers=headers, timeout=REPLY_S, follow_redirects=False) as reply:
-                if reply.has_redirect_location:
-                    place = redirected(place, reply.headers["location"])
-                    continue
-                hf_raise_for_status(reply)
-                _check(reply, file, begin, end)
-                yield from self._pieces(reply, file, end - begin)
-                return
-        raise BadReply(f"The hub redirects requests for {file.name} in a circle.")
+        with reply_from(self._place(file), file.name, {"Range": f"bytes={begin}-{end - 1}"}) as reply:
+            _check(reply, file, begin, end)
+            yield from self._pieces(reply, file, end - begin)
 
     def _pieces(self, reply: httpx2.Response, file: RemoteFile, expected: int) -> Iterator[bytes]:
         for piece in reply.iter_raw(PIECE_BYTES):
@@ -179,6 +171,27 @@ class HubReader:
         return place
 
 
+@contextmanager
+def reply_from(place: str, name: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
+    """The successful response to a GET of `name`, uncompressed. Its body is not read yet, an error's body never.
+
+    Raises TransferError, and huggingface_hub's errors.
+    """
+    for _ in range(MAX_REDIRECTS):
+        sent = {**headers_for(place), "Accept-Encoding": "identity", **headers}
+        with get_session().stream("GET", place, headers=sent, timeout=REPLY_S, follow_redirects=False) as reply:
+            if reply.has_redirect_location:
+                place = redirected(place, reply.headers["location"])
+                continue
+            if reply.is_error:
+                hf_raise_for_status(httpx2.Response(reply.status_code, headers=reply.headers, request=reply.request))
+            if reply.headers.get("content-encoding", "identity") != "identity":
+                raise BadReply(f"The hub sent {name} compressed.")
+            yield reply
+            return
+    raise BadReply(f"The hub redirects requests for {name} in a circle.")
+
+
 def headers_for(place: str) -> dict[str, str]:
     """Headers, with the token only if `place` is the hub."""
     headers = {name.lower(): value for name, value in build_hf_headers().items()}
@@ -210,8 +223,6 @@ def _is_sealed(address: str) -> bool:
 def _check(reply: httpx2.Response, file: RemoteFile, begin: int, end: int) -> None:
     """Check that a response has exactly those bytes. Raises TransferError if a retry cannot help."""
     is_whole = (begin, end) == (0, file.size)
-    if reply.headers.get("content-encoding", "identity") != "identity":
-        raise BadReply(f"The hub sent {file.name} compressed.")
     if reply.status_code == 200:
         if not is_whole:
             cure = "Download the whole model, or use the hub itself, without HF_ENDPOINT."

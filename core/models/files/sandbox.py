@@ -19,7 +19,7 @@ from typing import IO, Final, NamedTuple
 import msgspec
 import psutil
 
-from core.errors import BadModel, MaclusterError
+from core.errors import BadModel, MaclusterError, NodeError
 from core.events import Value
 from core.models.files.child_start import PARENT, ChildStart, say_hello
 from core.pipe_messages import READ_BYTES
@@ -63,9 +63,15 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit, and
     NodeError if the child cannot start.
     """
-    start = ChildStart(job.module, *job.arguments)
     deadline = time.monotonic() + job.seconds
-    with subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **start.options) as child:
+    try:
+        start = ChildStart(job.module, *job.arguments)
+        started = subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **start.options)
+    except OSError as error:
+        raise NodeError(
+            f"{job.subject} can't start: {error.strerror}.", "Close other programs, then try again."
+        ) from error
+    with started as child:
         start.close()
         try:
             assert child.stdin

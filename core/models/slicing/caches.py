@@ -97,7 +97,7 @@ class SliceCaches:
     def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Merge rows prefilled alone into one list, in order, padding shorter rows on the left.
 
-        Needs a model that `core.models.slicing.batching.one_row` allows to share a batch.
+        Needs a model that `core.models.slicing.measured_caches.one_row` allows to share a batch.
         """
         return self.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in self.indices})
 

@@ -21,10 +21,9 @@ from core.models.lean_imports import import_for_layers_only
 if __name__ == "__main__":
     import_for_layers_only()
 
-from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.boundary import bytes_per_token
 from core.models.slicing.loading import build_lazily, dry_run, weightless
-from core.models.slicing.measured_caches import cache_sizes
+from core.models.slicing.measured_caches import cache_sizes, one_row, whole_bits
 from core.models.slicing.probe import legal_cuts
 from core.models.slicing.split_profile import SplitProfile
 from core.settings import KV_BITS

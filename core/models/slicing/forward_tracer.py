@@ -1,7 +1,7 @@
 """Traces one lazy forward of a whole model: the layer calls, their arguments, and what they read and made.
 
 Arrays are followed by identity: an array that a layer gets comes from an earlier layer, from code between layers, or
-from before the first layer. `cut_restrictions` derives the cuts. Computes nothing.
+from before the first layer. `probe` derives the cuts. Computes nothing.
 """
 
 from __future__ import annotations

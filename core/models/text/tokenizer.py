@@ -235,7 +235,8 @@ class Tokens:
         alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
         if self._marks and not raw:
-            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call=bool(calls.must_call))
+            must_call_in = calls.max_tokens if calls.must_call else 0
+            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call_in=must_call_in)
         elif not callable_:
             return parts[""]
         else:

@@ -146,7 +146,8 @@ async def _prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
 
 
 async def _constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tokenizer) -> Constraint | None:
-    calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
+    most, must = request.max_tokens, request.must_call
+    calls = CallRules(tools=request.tools, must_call=must, one_call=request.one_call, max_tokens=most)
     if request.constraint is None and not calls.are_enforced:
         return None
     if request.min_tokens:

@@ -45,8 +45,10 @@ class LocalServer:
         self._clients = HttpClients(MAX_CLIENTS, share=2)
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._path: Path | None = None
 
     async def start(self, path: Path) -> None:
+        """Serve at the socket `path`. Raises NodeError if it can't be made."""
         app = web.Application(
             client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
         )
@@ -57,8 +59,13 @@ class LocalServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        await asyncio.to_thread(path.unlink, missing_ok=True)
-        listener = _listener(path)
+        try:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            listener = _listener(path)
+        except OSError as error:  # the path is a folder, or longer than the system allows, 103 bytes on a Mac
+            cure = "Remove what is there, or choose a folder with a shorter path: --home."
+            raise NodeError(f"The socket {path} can't be made: {error.strerror or error}.", cure) from error
+        self._path = path
         self._serving = self._tasks.essential("The local API", lambda: self._serve(listener, server))
         self._serving.add_done_callback(lambda _: listener.close())
 
@@ -68,6 +75,8 @@ class LocalServer:
             self._serving.cancel()
         if self._runner:
             await self._runner.cleanup()
+        if self._path:
+            self._path.unlink(missing_ok=True)
 
     async def _serve(self, listener: socket.socket, server: web.Server) -> None:
         async for sock in self._clients.accept(listener):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import psutil
 
 from core.errors import TransferError, error_from
 from core.models.files.block_map import read_map
@@ -19,17 +21,23 @@ from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
 from core.models.files.hub_origin import read_origin, write_origin
 from core.models.files.model_folder import read_folder
+from core.models.files.sandbox import rss_of
 from core.node.disks.block_fetch import WantedCopy
 from core.node.disks.copy_checks import PARTIAL, check_same, check_usable, copies_here, finished_folder
 from core.node.disks.local_models import LocalModels
 from core.node.disks.transfer_progress import Report, TransferProgress
 from core.pipe_messages import pack, read_message
+from core.settings import MIB
 
+MAX_RSS_BYTES: Final = 2048 * MIB
+LOOK_S: Final = 0.25
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_XET": "1",  # Xet downloads can't be resumed
 }
+# variables that the hub's library, Python, TLS and proxies read; no others, since the child reads foreign bytes
+_NEEDED: Final = re.compile(r"(HF|HUGGING|XDG|SSL)_.*|PATH|PYTHONPATH|HOME|TZ|.*_CA_BUNDLE|.*_PROXY", re.IGNORECASE)
 
 
 async def download(order: AnyOrder, model: str, progress: TransferProgress, report: Report) -> str:
@@ -37,11 +45,13 @@ async def download(order: AnyOrder, model: str, progress: TransferProgress, repo
 
     Cancelling ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't start.
     """
-    start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
+    needed = {name: value for name, value in os.environ.items() if _NEEDED.fullmatch(name)}
+    start = ChildStart("core.models.files.hub_download", env={**needed, **_QUIET})
     child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
     start.close()
     assert child.stdin
     assert child.stdout
+    outgrown = asyncio.create_task(_outgrows(child))
     try:
         sent_limit, place = 0, ""
         child.stdin.write(pack(order))
@@ -62,15 +72,27 @@ async def download(order: AnyOrder, model: str, progress: TransferProgress, repo
             report("checking" if fetched.checking else "running", fetched.done, fetched.total)
             place = fetched.place
         if await child.wait() != 0:
+            if outgrown.done():
+                what = f"Downloading {model} takes more than {MAX_RSS_BYTES // MIB} MiB of memory."
+                raise TransferError(what, "Choose another repository.")
             what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
             raise start.fault() or TransferError(what)
         return place
     except (ConnectionError, msgspec.MsgspecError) as error:
         raise start.fault() or TransferError(f"Downloading {model} ended unexpectedly.") from error
     finally:
+        outgrown.cancel()
         if child.returncode is None:
             child.kill()
             await child.wait()
+
+
+async def _outgrows(child: asyncio.subprocess.Process) -> None:
+    """End the child when it takes more than MAX_RSS_BYTES of memory."""
+    process = psutil.Process(child.pid)
+    while rss_of(process) <= MAX_RSS_BYTES:  # noqa: ASYNC110 – nothing tells when memory grows
+        await asyncio.sleep(LOOK_S)
+    child.kill()
 
 
 async def begin_model(models: LocalModels, folder: Path, repo: str, revision: str, progress: TransferProgress) -> str:

@@ -45,7 +45,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     chip: str
     memory_bytes: Size
-    budget_bytes: Size
+    budget_bytes: Size  # 0: it is not ready to hold layers
     used_bytes: Size
     worker_pid: Size | None
     worker_rss_bytes: Size

@@ -60,7 +60,7 @@ class NodeCheck:
         for finding in mac_findings([p for p in peers if not p.is_self], interfaces()):
             yield finding
         yield key_finding(self._storage)
-        async for finding in examine_machine(self._home.root, self._budget_bytes, self._worker.working_set_bytes):
+        async for finding in examine_machine(self._home.root, self._budget_bytes, self._worker.working_set_bytes or 0):
             yield finding
         async for finding in child_findings():
             yield finding

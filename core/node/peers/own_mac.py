@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,38 +16,63 @@ from core.node.peers.worker_state import WorkerState
 from core.trust.trust_assessment import TrustAssessment
 
 
+class _MemoryUse(NamedTuple):
+    """Bytes in use on this Mac, in all and by its worker and its spare worker."""
+
+    total: int = 0
+    worker: int = 0
+    spare: int = 0
+
+
 class OwnMac:
-    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted."""
+    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted;
+    `has_own_gpu`: the limit of this machine's GPU counts, as for a Mac that isn't simulated.
+    """
 
     def __init__(
-        self, known: Peer, assessment: TrustAssessment, worker: WorkerState, networks: Networks, *, relays: bool = True
+        self,
+        known: Peer,
+        assessment: TrustAssessment,
+        worker: WorkerState,
+        networks: Networks,
+        *,
+        relays: bool = True,
+        has_own_gpu: bool = True,
     ) -> None:
         self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
-        self._networks = networks
+        self._networks, self._has_own_gpu, self._use = networks, has_own_gpu, _MemoryUse()
         self.device_id = known.device_id
 
+    def look(self) -> None:
+        """Ask the system how much memory is in use. Everything else here asks it nothing."""
+        pid, spare = self._worker.pid, self._worker.spare_pid
+        total = min(used_bytes(), self._known.memory_bytes)
+        self._use = _MemoryUse(total, footprint_bytes(pid) if pid else 0, footprint_bytes(spare) if spare else 0)
+
     def now(self, address: str = "") -> Peer:
-        worker, pid, spare = self._worker, self._worker.pid, self._worker.spare_pid
+        worker, limit = self._worker, (self._worker.working_set_bytes or 0) * self._has_own_gpu
         return msgspec.structs.replace(
             self._known,
             name=self._assessment.listed_name(self.device_id) or self._known.name,
             trust=self._assessment.of(self.device_id).level,
             address=address,
-            budget_bytes=usable_bytes(self._known.budget_bytes, worker.working_set_bytes, worker.memory_faults),
-            used_bytes=min(used_bytes(), self._known.memory_bytes),
-            worker_pid=pid,
-            worker_rss_bytes=footprint_bytes(pid) if pid else 0,
-            spare_rss_bytes=footprint_bytes(spare) if spare else 0,
+            budget_bytes=usable_bytes(self._known.budget_bytes, limit, worker.memory_faults),
+            used_bytes=self._use.total,
+            worker_pid=worker.pid,
+            worker_rss_bytes=self._use.worker if worker.pid else 0,
+            spare_rss_bytes=self._use.spare if worker.spare_pid else 0,
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:
-        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds."""
-        own = self.now()
+        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds. This Mac has no memory for
+        plans until its worker has reported the GPU's limit.
+        """
+        own, is_ready = self.now(), self._worker.working_set_bytes is not None
         return Status(
             name=own.name,
             chip=own.chip,
             memory_bytes=own.memory_bytes,
-            budget_bytes=own.budget_bytes,
+            budget_bytes=own.budget_bytes if is_ready else 0,
             used_bytes=own.used_bytes,
             worker_pid=own.worker_pid,
             worker_rss_bytes=own.worker_rss_bytes,

@@ -82,6 +82,11 @@ class PeerTable:
             self._bus.publish(PeerChanged(peer=peer) if known else PeerSeen(peer=peer))
             self.refresh_trust()
 
+    def look(self) -> None:
+        """Ask this Mac's system how much memory is in use."""
+        self._own.look()
+        self.refresh_own()
+
     def refresh_own(self) -> None:
         own = self._own_now()
         if own != self.find(own.device_id):

@@ -73,7 +73,9 @@ class PeersRoom(Room):
         networks = Networks(config.host, node.signals)
         remember = partial(write_proven, home.addresses)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
-        own = OwnMac(_own_peer(node), node.assessment, worker, networks, relays=config.relays)
+        own = OwnMac(
+            _own_peer(node), node.assessment, worker, networks, relays=config.relays, has_own_gpu=not config.chip
+        )
         mesh = Mesh(node, book, own)
         table = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(node.identity, node.store, mesh, networks, book)

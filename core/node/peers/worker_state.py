@@ -13,7 +13,7 @@ class WorkerState:
         self.spare_pid: int | None = None  # of the spare worker
         self.has_model = False  # it holds a stage
         self.step = 0  # last finished step; 0: none
-        self.working_set_bytes = 0  # the GPU's limit set by macOS; 0: unknown
+        self.working_set_bytes: int | None = None  # the GPU's limit set by macOS; 0: none, None: not reported yet
         self.memory_faults = 0  # number of times that this was not enough
         self.plan: Plan | None = None  # the plan it serves, whichever Mac leads it
         self.led: Plan | None = None  # led by this Mac, from the start of its load until it fails or is unloaded

@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from core.errors import Busy, ModelError, TransferError, UsageError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_written
+import msgspec
+
+from core.errors import Busy, ModelError, TransferError, TrustError, UsageError
+from core.events import Plan, Value
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, Sha256, read_written
 from core.models.files.catalog import ModelEntry
 from core.models.files.checked_files import name_of
 from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
@@ -19,15 +22,80 @@ from core.models.files.layers_on_disk import layers_here
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part, ranges
 from core.node.base.context import NodeContext
+from core.node.base.signals import Signals
+from core.node.base.tasks import Tasks
 from core.node.disks.block_serving import FileServing
 from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.model_inventory import ModelInventory
-from core.node.ring.layers_held_last import HeldLayers, LayersHeldLast
 from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import StageTaken
 from core.node.ring.split_profiles import SplitProfiles
+from core.numbers import Size
+from core.plan.topology import has_ranks
 from core.requests.disks import Trimmable, TrimRequest
-from core.trust.private_files import private_folder
+from core.trust.private_files import private_folder, read_private, write_private
+
+MOST_MODELS: Final = 200
+
+
+class HeldLayers(Value, frozen=True, kw_only=True):
+    """A stage's share of a model."""
+
+    start: Size  # layers [start, stop)
+    stop: Size
+    embed: bool  # with the embedding
+    output: bool  # with the output head
+    is_whole: bool  # a part of every layer (tensor parallel)
+
+    @property
+    def words(self) -> str:
+        """The form that `core.models.slicing.slice_bytes` reads."""
+        return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
+
+
+class LayersHeldLast:
+    """The last stage of each model by fingerprint, remembered in a file."""
+
+    def __init__(self, file: Path, signals: Signals, tasks: Tasks) -> None:
+        self._file, self._tasks = file, tasks
+        self._known = read_stages(file)
+        signals.on(StageTaken, self._note)
+
+    def of(self, fingerprint: str) -> HeldLayers | None:
+        return self._known.get(fingerprint)
+
+    def _note(self, taken: StageTaken) -> None:
+        found = stage_in(taken.plan, taken.index)
+        if self._known.get(taken.plan.fingerprint) == found:
+            return
+        self._known.pop(taken.plan.fingerprint, None)
+        self._known = dict([*self._known.items(), (taken.plan.fingerprint, found)][-MOST_MODELS:])
+        self._tasks.spawn("Remembering a stage", asyncio.to_thread(write_stages, self._file, self._known))
+
+
+def stage_in(plan: Plan, index: int) -> HeldLayers:
+    stage = plan.stages[index]
+    return HeldLayers(
+        start=stage.start,
+        stop=stage.stop,
+        embed=stage.start == 0,
+        output=stage.device_id == plan.output,
+        is_whole=has_ranks(plan),
+    )
+
+
+def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
+    """Read the file; one that is damaged, or not private to this user, counts as empty."""
+    try:
+        return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, HeldLayers])
+    except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
+    with suppress(TrustError):  # on a full disk the next loaded plan repeats it
+        write_private(file, msgspec.json.encode(known), TrustError)
 
 
 class _Trim(NamedTuple):

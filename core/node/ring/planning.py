@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -83,12 +83,14 @@ class Planning:
         peers: PeerTable,
         leader: PlanLeader,
         throughput: ThroughputHistory,
+        gpu_reported: Callable[[], Awaitable[None]],
     ) -> None:
+        """`gpu_reported` waits until this Mac's worker has said how much memory its GPU may use."""
         self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
         self._assessment, self._simulated = node.assessment, bool(node.config.chip)
         self._peers, self._leader, self._throughput = peers, leader, throughput
         self._beside = PrefillChoice(inventory, peers, self._speeds)
-        self._plan_gen = 0
+        self._gpu_reported, self._plan_gen = gpu_reported, 0
 
     async def choices(self) -> list[ModelChoice]:
         found = await self._models.survey()
@@ -208,6 +210,7 @@ class Planning:
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
+        await self._gpu_reported()
         drafter = await self._drafter(request, entry)
         # look again: examining a model takes seconds, and a Mac may have come or gone
         macs = [mac for mac in self._macs(request) if mac.device_id not in without]

@@ -79,7 +79,7 @@ class RingRoom(Room):
             tracing=Tracing(node, peers.mesh, supervisor, peers.worker, leader),
             trimming=Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, leader),
             throughput=throughput,
-            planning=Planning(node, profiles, inventory, files, table, leader, throughput),
+            planning=Planning(node, profiles, inventory, files, table, leader, throughput, supervisor.reported),
             known=HubModelPreviews(inventory, table, throughput, simulated=bool(node.config.chip)),
         )
 

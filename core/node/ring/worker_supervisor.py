@@ -69,6 +69,11 @@ class Supervisor:
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         return self._port
 
+    async def reported(self) -> None:
+        """Wait for the first report of what this Mac's GPU may use. Raises as `ready`."""
+        if self._worker.working_set_bytes is None:
+            await self.ready()
+
     async def begins(self, load: Load, within_s: float) -> bool:
         """Have a worker that holds another stage load this one instead; whether it began in time."""
         self._begun = None
@@ -109,7 +114,12 @@ class Supervisor:
         back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
         while self._wanted:
             back_off.started(clock())
-            code = await self._run_one()
+            try:
+                code = await self._run_one()
+            except OSError as error:  # the system has no process, memory or file descriptor free for it
+                self._journal.error(f"The worker can't be started: {error.strerror}.")
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             if not self._wanted or self._process is None:  # `replace` has ended it on purpose
                 back_off.reset()
                 continue

@@ -8,17 +8,20 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from core.bench.scenarios.assertions import LIMITS, Limit, assertions, time_text
 from core.bench.scenarios.definitions import HEAVY_BYTES, SCENARIOS, Scenario, asked, chosen, prompt
 from core.bench.scenarios.percentiles import ReplyFigures, per_second, segment, segments
 from core.bench.scenarios.report import (
+    LIMITS,
     AskedServer,
+    Limit,
     LoadLevel,
     LoadOutcome,
     ScenarioResult,
     ScenariosResult,
+    assertions,
     markdown,
     result,
+    time_text,
 )
 from core.bench.scenarios.throughput_chart import points, svg
 from core.errors import UsageError

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from core.plan.split_layers import split_layers
+from core.plan.assign_layers import split_layers
 from core.trust.levels import LEVELS
 from tests.demo_model.corpus import Conversation, generate, other_turns
 from tests.demo_model.exercises import sums

@@ -16,12 +16,11 @@ from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.model_folder import read_folder
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model, random_model
-from core.models.slicing.batching import whole_bits
 from core.models.slicing.examine import examine
-from core.models.slicing.measured_caches import cache_sizes
+from core.models.slicing.measured_caches import cache_sizes, whole_bits
 from core.models.slicing.probe import ModelProbe
 from core.settings import KV_BITS, PREFILL_CHUNK
-from tests.support.atlas import RUNNING, config_of
+from tests.support.atlas import KINDS, config_of, nightly_unless
 from tests.support.made import build
 
 pytestmark = pytest.mark.slow
@@ -56,7 +55,7 @@ def held(caches: list[Any]) -> int:
     return found
 
 
-@pytest.mark.parametrize("variant", RUNNING)
+@pytest.mark.parametrize("variant", nightly_unless(KINDS))
 def test_every_family_keeps_what_was_measured(variant: str) -> None:
     model: Any = build(variant)
     sizes = cache_sizes(model, ModelProbe(model), ())

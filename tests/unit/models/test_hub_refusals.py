@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 from huggingface_hub.errors import DisabledRepoError, GatedRepoError, HfHubHTTPError
 
@@ -138,7 +139,7 @@ def refusal(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, /, **heade
         (refusal(403, DisabledRepoError), "disabled acme/toy", "another repository"),
         (refusal(429), "HTTP 429", "how often"),
         (refusal(503), "HTTP 503", "later"),
-        (json.JSONDecodeError("Expecting value", "<html>", 0), "A web page came", "login"),
+        (msgspec.DecodeError("JSON is malformed"), "A web page came", "login"),
     ],
 )
 def test_each_refusal_of_the_hub_has_its_own_words(error: Exception, what: str, fix: str) -> None:

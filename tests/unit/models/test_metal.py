@@ -26,18 +26,34 @@ FAILED = "[METAL] Command buffer execution failed: "
         ),
         ("Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity).", "screen", False),
         ("Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang).", "0x03", False),
+        ("Internal Error (0000000e:Internal Error)", "memory is low", True),
+        ("Discarded (victim of GPU error/recovery)", "refused", False),
+        (
+            "[metal::Device] Unable to load kernel steel_gemm. Compilation failed: "
+            "Unable to reach MTLCompilerService. The process is unavailable because the compiler is no longer active.",
+            "did not compile",
+            False,
+        ),
+        ("[metal::malloc] Resource limit (499000) exceeded.", "refused", False),
     ],
 )
 def test_a_fault_of_the_gpu_is_no_error_that_one_goes_on_after(told: str, why: str, is_memory: bool) -> None:
-    fault = fault_of(RuntimeError(FAILED + told))
+    fault = fault_of(RuntimeError(told if told.startswith("[") else FAILED + told))
     assert fault
     assert why in fault.why
     assert fault.is_memory == is_memory
     assert not isinstance(fault, Exception)
 
 
-def test_other_errors_are_none() -> None:
-    assert fault_of(ValueError("[matmul] Last dimension of first input with shape (1,2) must match")) is None
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[matmul] Last dimension of first input with shape (1,2) must match",
+        "[metal::malloc] Attempting to allocate 9 which is greater than the maximum allowed buffer size of 8.",
+    ],
+)
+def test_other_errors_are_none(said: str) -> None:
+    assert fault_of(ValueError(said)) is None
 
 
 def test_without_such_a_gpu_nothing_is_told_and_nothing_wired(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.models.files.whole_hash import WholeHash
+from core.models.files.block_writer import WholeHash
 
 FACTS = FileFacts(size=8 * BLOCK_BYTES - 7, sha256="0" * 64)
 BLOCKS = [bytes([number]) * FACTS.length(number) for number in FACTS.blocks]

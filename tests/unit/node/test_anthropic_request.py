@@ -13,7 +13,7 @@ from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
-from core.node.public_api.anthropic_replies import BlockEvents, MessageReply
+from core.node.public_api.anthropic_handlers import BlockEvents, MessageReply
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.api_errors import anthropic_error
 from core.requests.answers import ChatRequest, Message, RequestAccepted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,12 @@ class Macs:
         table: Any = SimpleNamespace(linked=lambda: self.peers, rtt=nothing)
         others: Any = SimpleNamespace(last_gen=0, plan=None, curves={}, about=nothing, check=nothing)
         files = StageFiles(self.inventory, profiles, transfers, others)
-        self.planning = Planning(context_of(assessment=others), profiles, self.inventory, files, table, others, others)
+        self.learns: Callable[[], None] = lambda: None  # what the worker's first report changes
+        node = context_of(assessment=others)
+        self.planning = Planning(node, profiles, self.inventory, files, table, others, others, self.reported)
+
+    async def reported(self) -> None:
+        self.learns()
 
     async def go_on(self, here: Ranges, *budgets: int) -> Planned:
         """The plan for these layers on B."""
@@ -75,6 +81,18 @@ def read_layout(models: LocalModels, entry: Any) -> Any:
 @pytest.fixture(scope="module")
 def macs(tmp_path_factory: pytest.TempPathFactory) -> Macs:
     return Macs(tmp_path_factory.mktemp("going-on"))
+
+
+async def test_a_plan_counts_what_the_gpu_may_use_by_the_first_report_of_its_worker(macs: Macs) -> None:
+    def learns() -> None:
+        macs.peers = [msgspec.structs.replace(peer, budget_bytes=GB // 2) for peer in macs.peers]
+
+    macs.learns = learns
+    try:
+        planned = await macs.go_on(((0, LAYERS),))
+    finally:
+        macs.learns = lambda: None
+    assert [stage.budget_bytes for stage in planned.plan.stages] == [GB // 2, GB // 2]
 
 
 def split(planned: Planned) -> list[tuple[int, int]]:

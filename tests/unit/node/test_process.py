@@ -1,10 +1,22 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
+from msgspec.structs import replace
+
+from core.node import process
+from core.node.base.last_run import unreachable
+from core.node.config import NodeConfig
 from core.node.options import add_options
-from core.node.process import config_from
+from core.node.peers.mesh import Mesh
+from core.node.process import config_from, discarded, serve
+from core.settings import GB, Home
+from core.trust import keychain
+from core.trust.identity import load_or_create
 
 
 def test_where_programs_are_served_is_known_before_they_are(tmp_path: Path) -> None:
@@ -13,3 +25,55 @@ def test_where_programs_are_served_is_known_before_they_are(tmp_path: Path) -> N
     add_options(parser)
     config = config_from(parser.parse_args(["--home", str(tmp_path), "--api-port", "4799"]))
     assert (config.api.port, config.serves) == (4799, False)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeConfig:
+    monkeypatch.setattr(process, "STOP_S", 1e6)  # then it ends this process
+    home = Home(tmp_path / "h")
+    home.root.mkdir(0o700)
+    return NodeConfig(home=home, name="mac", host="127.0.0.1", port=0, budget_bytes=GB, multicast=False)
+
+
+def test_a_folder_in_the_place_of_the_socket_is_told_at_once(
+    config: NodeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.home.socket.mkdir()
+    assert asyncio.run(serve(config)) == 1
+    assert "node.sock can't be made: Is a directory." in capsys.readouterr().err
+    assert "node.sock can't be made" in unreachable(config.home).what
+    assert config.home.socket.is_dir()
+
+
+def test_too_long_a_path_of_a_home_is_told_at_once(config: NodeConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    home = Home(config.home.root / ("y" * 108))
+    home.root.mkdir(0o700)
+    assert asyncio.run(serve(replace(config, home=home))) == 1
+    assert "can't be made: AF_UNIX path too long. Remove what is there, or choose a folder" in capsys.readouterr().err
+
+
+def test_a_defect_at_the_start_is_recorded_and_printed(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def start(*_: object) -> NoReturn:
+        raise KeyError("port")
+
+    monkeypatch.setattr(Mesh, "start", start)
+    assert asyncio.run(serve(config)) == 1
+    assert capsys.readouterr().err.endswith("KeyError: 'port'\n")
+    assert "It failed by a defect: KeyError at" in unreachable(config.home).what
+
+
+@pytest.mark.parametrize("place", ["keychain", "file"])
+def test_a_simulated_mac_leaves_no_item_in_the_keychain(
+    place: str, config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[str] = []
+    monkeypatch.setattr(keychain, "drop", dropped.append)
+    identity = load_or_create(config.home.identity, use_keychain=False)
+    if place == "keychain":
+        (config.home.identity / "passphrase").unlink()
+    with discarded(config.home):
+        pass
+    assert dropped == ([identity.text_id] if place == "keychain" else [])
+    assert not config.home.root.exists()

@@ -141,6 +141,9 @@ ESSENTIAL = {
 RESTARTABLE = {
     "Counting for metrics": (Metrics, "watch"),
     "The keeper of the spare worker": (Supervisor, "_keep_spare"),
+    "The look at memory": (Node, "_look_at_memory"),
+    "The look at networks": (Node, "_look_at_networks"),
+    "Keeping this Mac awake": (Node, "_keep_awake"),
     "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),

@@ -10,10 +10,10 @@ from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, Unsupporte
 from core.events import WireType
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
+from core.plan.assign_layers import split_layers
 from core.plan.make_plan import gigabytes, make_plan, with_verification
 from core.plan.nearest_cuts import nearest_cuts
 from core.plan.preview import preview_of
-from core.plan.split_layers import split_layers
 from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
 from tests.support.planning import FLAT, peer, planned, profile

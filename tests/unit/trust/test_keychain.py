@@ -244,3 +244,11 @@ def test_a_key_moves_from_one_place_to_the_other_and_is_the_same(
     assert not mac_keychain.items
     again = load_or_create(folder)
     assert (again.public, again.passphrase, again.storage) == (old.public, old.passphrase, "file permissions")
+
+
+def test_no_test_uses_the_keychain_of_the_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that tests start get the environment of the tests."""
+    monkeypatch.setattr(core, "_keyring_backend", None)
+    assert isinstance(core.load_env(), fail.Keyring)
+    load_or_create(tmp_path / "i", use_keychain=True)
+    assert key_place(tmp_path / "i") == "file"

@@ -83,5 +83,6 @@ def test_another_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_item_in_the_keychain_is_told(home: Home) -> None:
     assert not any("keychain" in line for line in left(home))
+    own = load_or_create(home.identity, use_keychain=False).text_id
     (home.identity / "passphrase").unlink()
-    assert "security delete-generic-password -s macluster" in left(home)[0]
+    assert f"`security delete-generic-password -s macluster -a {own}`" in left(home)[0]

@@ -9,7 +9,7 @@ import pytest
 from core.errors import GroupFailed
 from core.mac.rdma import RdmaSeen
 from core.worker.bootstrap import RankEntry
-from core.worker.direct_group import _meet, _reached, open_rdma, own_devices
+from core.worker.group import _meet, _reached, open_rdma, own_devices
 from tests.support.linked import WAIT_S, Linked
 
 READY = RdmaSeen("26.2", "enabled\n", "rdma_en5 4af0dd0c4f9b0000\n")

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from core.engine.requests import Request
 from core.engine.sampling import NextTokens
-from core.local.worker_ring import a_request
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.sampling_options import Sampling
@@ -28,6 +27,7 @@ from core.worker.stage import LoadedStage
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
+from tests.support.worker_ring import a_request
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,6 @@ from core.engine.ring_work import New
 from core.errors import GroupFailed
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.frames import FrameType
-from core.local.worker_ring import a_request
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.requests.trace import Phase
@@ -38,6 +37,7 @@ from tests.support.delays import STEPS, delayed, slow, slowed
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
+from tests.support.worker_ring import a_request
 
 pytestmark = pytest.mark.slow
 

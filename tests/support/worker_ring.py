@@ -16,15 +16,15 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import WorkerError, error_from
-from core.events import GroupKind, Plan, Prefill, Sight, Topology, WireType
+from core.events import GroupKind, Parallelism, Plan, Prefill, Sight, Topology, WireType
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.local.bare_worker import HOST, Arrival, BareWorker, load_workers
 from core.local.macs import LocalMacs, make_macs
-from core.local.plans import plan_of, stage_of, tensor_plan_of
+from core.local.plans import plan_of, plan_over, stage_of
 from core.models.files.model_folder import read_folder
 from core.plan.prefill import prefill_plan
-from core.plan.topology import DEFAULT_TOPOLOGY
+from core.plan.topology import DEFAULT_TOPOLOGY, TOPOLOGY_OF_RANKS
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.settings import MAX_DRAFT
@@ -310,6 +310,12 @@ def worker_ring(
         if prefill_worker:
             ring.link_prefill()
         yield ring
+
+
+def tensor_plan_of(model: str, layers: int, macs: LocalMacs, group: GroupKind = "sealed") -> Plan:
+    plan = plan_over(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
+    made = Parallelism(choice="tp", strategy="tp", reason="It was asked for.", group=group)
+    return msgspec.structs.replace(plan, parallelism=made)
 
 
 class Timed(NamedTuple):
