@@ -185,7 +185,7 @@ def build_finding(macos: str, build: str) -> Finding | None:
 
 
 def metal_build() -> str:
-    """The macOS version that MLX's kernels were built for ("15.0"), by their wheel's tag; "" where there are none."""
+    """The macOS version that MLX's kernels were built for ("15.0"), by their wheel's tag; "" without such a wheel."""
     try:
         wheel = distribution("mlx-metal").read_text("WHEEL") or ""
     except PackageNotFoundError:

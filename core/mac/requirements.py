@@ -32,7 +32,7 @@ def this_machine() -> Machine:
 
 
 def macos_version() -> str:
-    """The version that this Mac's user knows, "" on other systems. Older Pythons are told 16 instead of 26."""
+    """The version that this Mac's user knows, "" on other systems. Older Pythons see 16 instead of 26."""
     if sys.platform != "darwin":
         return ""
     return said(*PRODUCT_VERSION).strip() or platform.mac_ver()[0]
