@@ -18,6 +18,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from core.models.lean_imports import import_transformers_late
 from core.settings import DEVICE
 from tests.support.search import SEARCH
 
@@ -40,6 +41,9 @@ os.environ["MLX_DISABLE_COMPILE"] = "1"
 
 # tokens are comparable on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
 os.environ[DEVICE] = "cpu"
+
+# mlx-lm imports transformers, whose list of models takes a second in each process that collects the tests
+import_transformers_late()
 
 gc.disable()  # until everything is collected: no import is garbage
 
