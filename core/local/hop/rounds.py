@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -10,11 +11,10 @@ from typing import Final
 
 import msgspec
 
-from core.local.hop.turns import HopTurn, Spent, echo, lead, play
+from core.local.hop.turns import HopTurn, LanesOf, Spent, array_lanes, echo, lead, play
 from core.local.macs import make_macs
 from core.local.second_process import second_process
 
-LANES: Final = ("sealed", "raw", "memory_sealed", "memory_raw")
 MAX_CPU_RATIO: Final = 4.0  # CPU of a sealed hop over a plain one
 WARM_UP_HOPS: Final = 50
 
@@ -34,14 +34,14 @@ class LaneTurn(msgspec.Struct, frozen=True, kw_only=True):
 Round = dict[str, LaneTurn]  # by lane
 
 
-def play_rounds(rounds: int, hops: int) -> list[Round]:
+def play_rounds(rounds: int, hops: int, lanes_of: LanesOf = array_lanes) -> list[Round]:
     """Play `rounds` rounds of `hops` hops on every lane. Raises LinkError or WorkerError."""
-    with TemporaryDirectory(prefix="macluster-hop-") as folder, second_process(echo) as other:
+    with TemporaryDirectory(prefix="macluster-hop-") as folder, second_process(partial(echo, lanes_of)) as other:
         macs = make_macs(Path(folder), 2)
-        with lead(other, macs) as lanes:
+        with lead(other, macs, lanes_of) as lanes:
 
             def one_round(hops: int) -> Round:
-                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in LANES}
+                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in lanes}
 
             one_round(WARM_UP_HOPS)
             return [one_round(hops) for _ in range(rounds)]

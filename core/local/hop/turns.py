@@ -1,8 +1,7 @@
-"""Four lanes that carry 8 KiB between two processes, leader and echo, which take turns on them.
+"""Lanes that carry 8 KiB between two processes, leader and echo, which take turns on them.
 
 Each lane has one connection per direction, as a ring has. `SealedLane` works as a ring does, array to array; `RawLane`
-sends the same array over plain TCP. `SealedMemory` and `RawMemory` do so without arrays, since waking MLX costs as much
-as a whole plain hop.
+sends the same array over plain TCP.
 """
 
 from __future__ import annotations
@@ -46,6 +45,10 @@ class HopLane(Protocol):
 
     def receive(self) -> None:
         """Wait for the other end's payload; a lane of arrays evaluates it."""
+
+
+# this end's lanes by name, over its sealed links and its plain connections, each there and back
+LanesOf = Callable[[Sender, Receiver, socket.socket, socket.socket], dict[str, HopLane]]
 
 
 class SealedLane:
@@ -100,44 +103,9 @@ class RawLane:
         mx.eval(self._array)
 
 
-class SealedMemory:
-    """The same number of bytes over the real data links, from memory to memory."""
-
-    def __init__(self, sender: Sender, receiver: Receiver) -> None:
-        self._sender, self._receiver = sender, receiver
-        self._room = memoryview(bytearray(PAYLOAD_BYTES))
-
-    def send(self) -> None:
-        self._sender.send(
-            FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=[self._room]
-        )
-
-    def receive(self) -> None:
-        self._receiver.recv(WAIT_S)
-
-
-class RawMemory:
-    """The same number of bytes over plain TCP, from memory to memory."""
-
-    def __init__(self, out: socket.socket, into: socket.socket) -> None:
-        self._out, self._into = out, into
-        self._room = memoryview(bytearray(PAYLOAD_BYTES))
-
-    def send(self) -> None:
-        self._out.sendall(self._room)
-
-    def receive(self) -> None:
-        fill(self._into, self._room)
-
-
-def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
-    """This end of every lane, over its two sealed links and its two plain connections."""
-    return {
-        "sealed": SealedLane(sender, receiver),
-        "raw": RawLane(out, into),
-        "memory_sealed": SealedMemory(sender, receiver),
-        "memory_raw": RawMemory(out, into),
-    }
+def array_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
+    """This end of both lanes, over its two sealed links and its two plain connections."""
+    return {"sealed": SealedLane(sender, receiver), "raw": RawLane(out, into)}
 
 
 def a_payload() -> mx.array:
@@ -190,7 +158,7 @@ class Spent(NamedTuple):
 
 
 @contextmanager
-def lead(other: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, HopLane]]:
+def lead(other: SecondProcess, macs: LocalMacs, lanes_of: LanesOf) -> Iterator[dict[str, HopLane]]:
     """Connect the lanes, by name, with a process that runs `echo`. Raises LinkError or WorkerError."""
     me, peer = macs.identities
     binding = secrets.token_bytes(32)
@@ -204,10 +172,10 @@ def lead(other: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, HopLane]]:
         sender = stack.enter_context(closing(link.dial(sealed_port)))
         receiver = stack.enter_context(closing(link.accept(listener)))
         out, into = (stack.enter_context(_plain(socket.create_connection((HOST, plain_port)))) for _ in range(2))
-        yield all_lanes(sender, receiver, out, into)
+        yield lanes_of(sender, receiver, out, into)
 
 
-def echo(pipe: Connection[Any, Any]) -> None:
+def echo(lanes_of: LanesOf, pipe: Connection[Any, Any]) -> None:
     """Connect to the leader, then return what it sends in every turn until the pipe ends."""
     invitation: Invitation = pipe.recv()
     me = open_identity(invitation.folder, invitation.passphrase)
@@ -217,7 +185,7 @@ def echo(pipe: Connection[Any, Any]) -> None:
         receiver = link.accept(sealed)
         sender = link.dial(invitation.port)
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
-    lanes = all_lanes(sender, receiver, out, into)
+    lanes = lanes_of(sender, receiver, out, into)
     while True:
         turn: HopTurn = pipe.recv()
         pipe.send(take_turn(lanes, turn, _return))

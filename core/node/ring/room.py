@@ -70,6 +70,7 @@ class RingRoom(Room):
         inventory, table, transfers = disks.inventory, peers.table, disks.transfers
         files = StageFiles(inventory, profiles, transfers, disks.comparison)
         leader = PlanLeader(node, peers.mesh, member, files, peers.worker)
+        planning = Planning(node, profiles, inventory, files, table, leader, throughput, supervisor.reported)
         return cls(
             node=node,
             peers=table,
@@ -79,8 +80,8 @@ class RingRoom(Room):
             tracing=Tracing(node, peers.mesh, supervisor, peers.worker, leader),
             trimming=Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, leader),
             throughput=throughput,
-            planning=Planning(node, profiles, inventory, files, table, leader, throughput, supervisor.reported),
-            known=HubModelPreviews(inventory, table, throughput, simulated=bool(node.config.chip)),
+            planning=planning,
+            known=HubModelPreviews(inventory, table, planning.speeds),
         )
 
     def messages(self) -> Iterable[MessageRow]:
