@@ -35,7 +35,7 @@ STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "min
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 120.0
 FLOOD_S = 1.5
-SHORT, LONG, MORE = 64, 500, 16
+SHORT, LONG, MORE = 32, 320, 16
 CABLE = "thunderbolt0"
 
 
