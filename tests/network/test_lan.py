@@ -104,7 +104,7 @@ def flood(host: str, port: int) -> dict[str, float]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model whose answers do not end by themselves."""
-    make_model(tmp_path / "qwen", "qwen3")
+    make_model(tmp_path / "qwen", "qwen3", layers=4)
     return tmp_path / "qwen"
 
 
