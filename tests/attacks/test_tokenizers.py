@@ -160,13 +160,9 @@ async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
     assert await tokenizer.encode(HELLO, raw=True)
 
 
-async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
-    tokenizer = await start(good)
-    tokenizer._texts._pipe.close()
-    await until(lambda: tokenizer.is_over)
-
-
-async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
+    good: Path, start: Start
+) -> None:
     here, tokenizer = Tokens.load(good), await start(good)
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
@@ -181,3 +177,5 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
         added = (expected.add(token), expected.held)
         assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
     assert (await tokenizer.stream("all").add_all(tokens)).text == text
+    tokenizer._texts._pipe.close()
+    await until(lambda: tokenizer.is_over)
