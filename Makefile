@@ -42,6 +42,7 @@ lint: $(STAMP)  ## style, types, import contracts, dead code, plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	@$(BIN)/lint-imports
 	@$(BIN)/vulture
 	@$(BIN)/python -m tests.plain_english

@@ -24,6 +24,7 @@ class CallRules(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     must_call: tuple[ToolName, ...] = ()
     one_call: bool = False  # at most one call
+    max_tokens: int = 4096  # of the whole answer
 
     @property
     def are_enforced(self) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import getpass
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -42,8 +45,19 @@ gc.disable()  # until everything is collected: no import is garbage
 
 # files that start nodes, workers or terminals, or search for rare faults
 SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "real")
+# of pytest's folder: a socket's path below may have 103 bytes, and a Mac's folder for temporary files is long
+LONGEST = 35
 # they take minutes, and start first so that none runs alone at the end
 LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_going_on.py", "test_hub_disks.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Use a short folder for the files of tests where pytest's own is long; --basetemp chooses one that stays."""
+    own = Path(tempfile.gettempdir(), f"pytest-of-{getpass.getuser()}")
+    if config.option.basetemp is None and len(str(own)) > LONGEST:
+        config.option.basetemp = folder = tempfile.mkdtemp(prefix="m-", dir="/tmp")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

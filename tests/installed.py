@@ -63,7 +63,7 @@ def served(program: Path, load: Callable[[], object], folder: str, environment: 
 
     It runs the node that `macluster serve` becomes, on loopback and at free ports.
     """
-    alone = ["--host", "127.0.0.1", "--port", "0", "--no-multicast", "--budget", "2", "--until-eof"]
+    alone = ["--host", "127.0.0.1", "--port", "0", "--no-multicast", "--budget", "2", "--until-eof", "--key", "file"]
     api = ["--serve", "--tell", "json", "--api-port", str(free_port()), "--no-key"]
     command, pipe = [str(program), "node", *alone, *api], subprocess.PIPE
     with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as node:

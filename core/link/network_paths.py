@@ -49,6 +49,10 @@ class NetworkPath(msgspec.Struct, frozen=True):
     def rank(self) -> int:
         return RANKS[self.kind]
 
+    def is_alike(self, other: NetworkPath) -> bool:
+        """Whether only measurements can tell which is better: the kind is the same, or not known of one."""
+        return self.kind == other.kind or not (self.kind and other.kind)
+
     def is_same(self, other: NetworkPath) -> bool:
         return (self.host, self.interface) == (other.host, other.interface)
 
@@ -72,9 +76,13 @@ def token_costs_s(alike: Sequence[MeasuredPath]) -> list[float]:
 
 
 def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
-    """Choose the best kind, then the lowest cost per token, or the shortest round trip if rates are unknown."""
+    """Choose the best kind, then the lowest cost per token, or the shortest round trip if rates are unknown. A path of
+    unknown kind counts as one of the best kind if its round trip is shorter.
+    """
     kind = min(each.way.rank for each in tried)
     alike = [each for each in tried if each.way.rank == kind]
+    shortest = min(each.rtt_s for each in alike)
+    alike += [each for each in tried if not each.way.kind and each.way.rank != kind and each.rtt_s < shortest]
     if all(each.way.bytes_per_s for each in alike):
         costs = token_costs_s(alike)
         return alike[costs.index(min(costs))]
@@ -165,7 +173,7 @@ class _Attempt:
             self._standing[MeasuredPath(way, monotonic() - self._began)] = sock
 
     def _is_decided(self) -> bool:
-        open_ranks = [key.data.rank for key in self._selector.get_map().values()]
+        open_ranks = [key.data.rank if key.data.kind else 0 for key in self._selector.get_map().values()]
         return bool(self._standing) and min(t.way.rank for t in self._standing) < min(open_ranks)
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from core.address import is_link_local
 from core.events import PathKind
-from core.mac.network_kind import hardware_ports, path_kind
+from core.mac.network_kind import listed_kinds, path_kind
 
 _VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
 ANYWHERE: Final = ("0.0.0.0", "::")
@@ -61,15 +61,14 @@ def interfaces() -> tuple[Interface, ...]:
     """The interfaces now; the last known ones if macOS fails to list them, as it does while one of them goes."""
     global _last_known
     with suppress(OSError):
-        addresses = psutil.net_if_addrs()
-        _last_known = interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
+        _last_known = interfaces_of(psutil.net_if_addrs(), psutil.net_if_stats(), listed_kinds())
     return _last_known
 
 
 def interfaces_of(
-    addresses: Mapping[str, Sequence[Any]], stats: Mapping[str, Any], ports: Mapping[str, str]
+    addresses: Mapping[str, Sequence[Any]], stats: Mapping[str, Any], listed: Mapping[str, PathKind]
 ) -> tuple[Interface, ...]:
-    """Build interfaces from psutil's addresses and stats, and macOS's hardware port names, all by interface name."""
+    """Build interfaces from psutil's addresses and stats, and the kinds that macOS lists, all by interface name."""
     return tuple(
         Interface(
             name=name,
@@ -80,7 +79,7 @@ def interfaces_of(
             rate_mbits=stats[name].speed if name in stats else 0,
         )
         for name, found in addresses.items()
-        for kind in (path_kind(name, ports.get(name, "")),)
+        for kind in (path_kind(name, listed),)
         for each in found
         if each.family == socket.AF_INET or (each.family == socket.AF_INET6 and _is_end(each.address, kind))
     )

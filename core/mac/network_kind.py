@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import plistlib
 import re
 import socket
-import subprocess
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
+from xml.parsers.expat import ExpatError
 
 import psutil
 
 from core.events import PathKind
 
 _IP_BOUND_IF: Final = 25  # of macOS; Python has no name for it
+_SO_BINDTODEVICE: Final = 25  # of Linux; Python has its name only there
 _TUNNELS: Final = ("utun", "tun", "tap", "ppp", "ipsec", "wg", "tailscale")
+# macOS's own list of interfaces, in words that it doesn't translate; an interface just plugged in may be missing
+LISTED: Final = Path("/Library/Preferences/SystemConfiguration/NetworkInterfaces.plist")
+_BRIDGE: Final = "bridge0"  # of all Thunderbolt ports; macOS lists it elsewhere
+# by the driver, which is in the path of an interface through the hardware; an iPhone and Bluetooth are no network
+_BY_DRIVER: Final[tuple[tuple[str, PathKind], ...]] = (
+    ("AppleThunderboltIPPort", "Thunderbolt"),
+    ("AppleUSBEthernetHost", ""),
+    ("Bluetooth", ""),
+)
 _BY_NAME: Final[tuple[tuple[str, PathKind], ...]] = (
     (r"thunderbolt\d", "Thunderbolt"),
     (r"wl", "Wi-Fi"),
@@ -28,7 +41,7 @@ def link_kind(host: str) -> str:
     if not host or ip_address(host.partition("%")[0]).is_loopback:
         return "loopback" if host else ""
     name = interface_of(host)
-    kind = _ports().get(name, "") if name and sys.platform == "darwin" else ""
+    kind = listed_kinds().get(name, "")
     return f"{kind} ({name})" if kind else name
 
 
@@ -39,16 +52,12 @@ def interface_of(host: str) -> str:
     return ""
 
 
-def path_kind(name: str, port: str) -> PathKind:
-    """Kind of network; `port` is macOS's hardware port name or "". An adapter in a Thunderbolt port is Ethernet."""
+def path_kind(name: str, listed: Mapping[str, PathKind]) -> PathKind:
+    """Kind of network; `listed`: the kinds that macOS knows. An adapter in a Thunderbolt port is Ethernet."""
     if name.startswith(_TUNNELS):
         return "tunnel"
-    if "Ethernet" in port or "LAN" in port:
-        return "Ethernet"
-    if "Thunderbolt" in port:
-        return "Thunderbolt"
-    if port in ("Wi-Fi", "AirPort"):
-        return "Wi-Fi"
+    if name in listed:
+        return listed[name]
     return next((kind for pattern, kind in _BY_NAME if re.match(pattern, name)), "")
 
 
@@ -57,29 +66,37 @@ def bind_to(sock: socket.socket, interface: str) -> None:
     if sys.platform == "darwin":
         sock.setsockopt(socket.IPPROTO_IP, _IP_BOUND_IF, socket.if_nametoindex(interface))
     else:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+        sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode() + b"\0")
 
 
-@lru_cache(maxsize=4)
-def hardware_ports(names: frozenset[str]) -> dict[str, str]:
-    """macOS's hardware port names by interface, cached per set of `names`; empty on other systems."""
-    return _ports() if names and sys.platform == "darwin" else {}
-
-
-def parse_ports(text: str) -> dict[str, str]:
-    kinds, kind = {}, ""
-    for line in text.splitlines():
-        word, _, value = line.partition(": ")
-        if word == "Hardware Port":
-            kind = value.strip()
-        elif word == "Device" and kind:
-            kinds[value.strip()] = kind
-    return kinds
-
-
-def _ports() -> dict[str, str]:
-    command = ["/usr/sbin/networksetup", "-listallhardwareports"]
-    try:
-        return parse_ports(subprocess.run(command, capture_output=True, text=True, timeout=2, check=False).stdout)
-    except (OSError, subprocess.TimeoutExpired):
+def listed_kinds() -> dict[str, PathKind]:
+    """Kinds that macOS knows, by interface name; empty on other systems."""
+    if sys.platform != "darwin":
         return {}
+    try:
+        return {_BRIDGE: "Thunderbolt", **_kinds_in(LISTED, LISTED.stat().st_mtime_ns)}
+    except (OSError, ValueError, ExpatError):
+        return {_BRIDGE: "Thunderbolt"}
+
+
+@lru_cache(maxsize=1)
+def _kinds_in(path: Path, _changed_ns: int) -> dict[str, PathKind]:
+    return parse_kinds(path.read_bytes())
+
+
+def parse_kinds(plist: bytes) -> dict[str, PathKind]:
+    """Kinds by interface name. Raises ValueError, ExpatError."""
+    listed = plistlib.loads(plist).get("Interfaces", ())
+    return {
+        each["BSD Name"]: _kind_of(each.get("SCNetworkInterfaceType", ""), each.get("IOPathMatch", ""))
+        for each in listed
+        if "BSD Name" in each
+    }
+
+
+def _kind_of(kind: str, hardware: str) -> PathKind:
+    if kind == "IEEE80211":
+        return "Wi-Fi"
+    if kind != "Ethernet":
+        return ""
+    return next((found for driver, found in _BY_DRIVER if driver in hardware), "Ethernet")

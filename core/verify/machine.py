@@ -19,7 +19,7 @@ from core.mac.doctor import FEW_FILES, firewall_finding, usable
 from core.mac.firewall import firewall
 from core.mac.interfaces import Interface, interfaces, reachable
 from core.mac.multicast import echo
-from core.mac.network_kind import path_kind
+from core.mac.network_kind import LISTED, listed_kinds, path_kind
 from core.mac.open_file_limit import raise_descriptor_limit
 from core.mac.prevent_sleep import CAFFEINATE, SleepPreventer, awake_by
 from core.mac.rdma import RdmaSeen, devices_in, look, why_not
@@ -179,7 +179,13 @@ def open_files(_: threading.Event) -> Outcome:
 
 def ports(host: str) -> Callable[[threading.Event], Outcome]:
     """Check the kinds of this Mac's network ports. `host`: as for a node."""
-    return lambda _: NOT_A_MAC if sys.platform != "darwin" else ports_outcome(interfaces(), host)
+
+    def check(_: threading.Event) -> Outcome:
+        if sys.platform != "darwin":
+            return NOT_A_MAC
+        return ports_outcome(interfaces(), host) if len(listed_kinds()) > 1 else failed(f"{LISTED} can't be read")
+
+    return check
 
 
 def ports_outcome(found: Iterable[Interface], host: str) -> Outcome:
@@ -222,5 +228,5 @@ def _rate(each: Interface) -> str:
 
 def kind_of(via: str) -> str:
     """Kind of a port named "Wi-Fi (en0)" or "en0", without the name itself, which may be personal."""
-    port, _, name = via.removesuffix(")").rpartition(" (")
-    return path_kind(name, port) or "another kind of port"
+    kind, _, name = via.removesuffix(")").rpartition(" (")
+    return kind or path_kind(name, {}) or "another kind of port"

@@ -20,6 +20,7 @@ from core.models.text.text_messages import Decode, Decoded
 from core.models.text.tokenizer import Tokens
 from core.node.answers import tokenizer_process
 from core.node.answers.tokenizer import Tokenizer
+from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message
 from core.settings import MIB
 from tests.support.waiting import until
@@ -72,6 +73,28 @@ def swelling(count: int) -> list[dict[str, Any]]:
 
 def endless(rule: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
+
+
+async def test_a_long_prompt_is_encoded_apart_and_no_other_waits_for_it(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = await start(good)
+    before = set(psutil.Process().children())
+    held, begun, begin = asyncio.Event(), asyncio.Event(), TokenizerProcess.start
+
+    async def late(directory: Path) -> TokenizerProcess:
+        begun.set()
+        await held.wait()
+        return await begin(directory)
+
+    monkeypatch.setattr(TokenizerProcess, "start", late)
+    monkeypatch.setattr("core.node.answers.tokenizer.LONG_PROMPT", 10)
+    long = asyncio.create_task(tokens.encode([Message(role="user", content="a hop " * 10)], raw=True))
+    await begun.wait()
+    assert await tokens.encode(HELLO, raw=True)
+    held.set()
+    assert len(await long) > 10
+    assert set(psutil.Process().children()) <= before
 
 
 @pytest.mark.promise("T11")

@@ -17,6 +17,7 @@ from typing import Final
 from tests.benches.comms import NUMBER, ReduceTurn, plain_group, plain_rank, play, sealed_group
 
 TURN: Final = ReduceTurn(tokens=2, reduces=4, hidden=512)
+AF_PACKET: Final = 17  # only Linux has it
 ALL: Final = 0x0003
 ROOM: Final = 1 << 24
 # a constant vector of bfloat16 in bytes, doubled with every reduce
@@ -27,7 +28,7 @@ CANARIES: Final = [struct.pack("<f", NUMBER * 2**power)[2:] * 32 for power in ra
 def recording() -> Iterator[bytearray]:
     """Record every packet, headers included."""
     heard = bytearray()
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(ALL)) as tap:
+    with socket.socket(AF_PACKET, socket.SOCK_RAW, socket.ntohs(ALL)) as tap:
         tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
         tap.bind(("lo", 0))
         tap.settimeout(0.2)

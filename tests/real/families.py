@@ -85,7 +85,7 @@ FAMILIES: Final = (
         "Mistral-Small-3.2-24B-Instruct-2506.jinja",
     ),
 )
-# read and enforced as text only, without a model
+# the template with another family's tokenizer, and with the tokens of its own that this tokenizer lacks
 MORE_FAMILIES: Final = (
     Family("qwen2.5", _TAGGED, _QWEN_ENDS, "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen3"),
     Family("qwen3-coder", _CODER, _QWEN_ENDS, "Qwen3-Coder.jinja", "qwen3"),

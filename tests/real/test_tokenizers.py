@@ -20,7 +20,7 @@ from core.events import RequestDone, TokenEvent
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
 from tests.real.conftest import or_skip
-from tests.real.families import FAMILIES, Family, make_family
+from tests.real.families import FAMILIES, MORE_FAMILIES, Family, make_family
 from tests.real.served import KEY, Served, served
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
@@ -45,6 +45,10 @@ HELLO: Any = [{"role": "user", "content": "Hello"}]
 TOKENS = 40
 SHAPED_TOKENS = 100
 TRIES = 12
+ALL_FAMILIES = [
+    *(pytest.param(family, id=family.name) for family in FAMILIES),
+    *(pytest.param(family, id=family.name, marks=pytest.mark.nightly) for family in MORE_FAMILIES),
+]
 # how each API is asked not to reason
 CHAT: Any = {"max_tokens": SHAPED_TOKENS, "temperature": 1, "reasoning_effort": "none"}
 MESSAGES: Any = {"max_tokens": SHAPED_TOKENS, "temperature": 1, "thinking": {"type": "disabled"}}
@@ -59,7 +63,7 @@ class Case(NamedTuple):
     cluster: Served
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=FAMILIES, ids=[family.name for family in FAMILIES])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=ALL_FAMILIES)
 async def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Case]:
     family: Family = request.param
     folder = tmp_path_factory.mktemp("model") / family.name
@@ -143,8 +147,6 @@ async def test_a_call_in_the_familys_own_form_is_read(case: Case) -> None:
 
 
 async def test_a_forced_call_is_valid_through_each_api(case: Case) -> None:
-    if case.family.name == "gptoss":
-        pytest.skip("random weights hardly ever end the reasoning that gpt-oss may write before a call")
     function = {**WEATHER, "parameters": CITY}
 
     async def chat() -> list[Any]:
@@ -156,7 +158,8 @@ async def test_a_forced_call_is_valid_through_each_api(case: Case) -> None:
     async def messages() -> list[Any]:
         tools = [{**WEATHER, "input_schema": CITY}]
         choice = {"type": "any", "disable_parallel_tool_use": True}
-        reply = await case.cluster.post("/v1/messages", messages=HELLO, tools=tools, tool_choice=choice, **MESSAGES)
+        asked = {"tools": tools, "tool_choice": choice, **MESSAGES}
+        reply = await case.cluster.post("/v1/messages", messages=HELLO, **asked)
         return [(b["name"], json.dumps(b["input"])) for b in reply["content"] if b["type"] == "tool_use"]
 
     async def responses() -> list[Any]:
@@ -205,6 +208,8 @@ async def _whole(ask: Callable[[], Awaitable[list[Any]]]) -> Any:
 
 
 async def test_the_command_chats_by_the_node_and_by_the_api_alike(case: Case) -> None:
+    if case.family.answer.startswith("Hm."):
+        pytest.skip("its prompt opens the reasoning, which the API sends apart and a node's own chat shows")
     home, lines = case.cluster.demo.home.root, "/set max_tokens 12\nHello\nAnd?\n"
     run = (sys.executable, "-m", "tui.cli.main", "--home", str(home), "run", case.folder.name)
     own = await _piped(*run, lines=lines)

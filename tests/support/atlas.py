@@ -5,9 +5,11 @@ The base has the fields that most families need, under all their names; a family
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from copy import deepcopy
 from typing import Any, Final
+
+import pytest
 
 LAYERS: Final = 8
 WINDOW: Final = 8
@@ -372,6 +374,25 @@ CANNOT_RUN: Final[dict[str, str]] = {
     "olmo": "1",  # the package ai2-olmo is not installed; mlx-lm's module ends the process with this status
 }
 RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
+# `make test` computes with one or two of every kind of cuts and caches, `make nightly` with all families;
+# tests/unit/models/test_atlas.py checks that every family is of one of these kinds
+KINDS: Final = (
+    "llama", "gpt2", "deepseek_v3", "ministral3", "llama sliding", "gpt_oss", "qwen3_next", "kimi_k3", "rwkv7",
+    "mamba", "nemotron_h", "nemotron-nas", "recurrent_gemma", "gear", "falcon_h1", "baichuan_m1", "deepseek_v32",
+    "deepseek_v41", "minimax_m3_vl", "llama4", "hunyuan", "talkie", "gpt_bigcode", "phi3small", "gemma3n",
+    "gemma4_text inputs per layer", "gemma4_text shared keys", "gemma4_text all", "afm7", "longcat_flash_ngram",
+    "iquestloopcoder", "nanbeige looped",
+)  # fmt: skip
+# one of every kind of caches that merge, and of arrays that cross a cut
+BATCHED_KINDS: Final = (
+    "llama", "llama sliding", "qwen3_next", "mamba", "recurrent_gemma", "gear", "falcon_h1", "baichuan_m1",
+    "deepseek_v32", "longcat_flash_ngram", "hunyuan", "talkie", "gemma4_text inputs per layer",
+)  # fmt: skip
+
+
+def nightly_unless(kinds: Container[str]) -> list[Any]:
+    """Every variant that runs, as a parameter; those outside `kinds` run in `make nightly`."""
+    return [pytest.param(variant, marks=[pytest.mark.nightly] * (variant not in kinds)) for variant in RUNNING]
 
 
 def config_of(variant: str) -> Config:

@@ -35,10 +35,16 @@ def build(variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -
     return model
 
 
-def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
-    """Another instance with the same arrays, whose layers a stage can change."""
+def untrained(variant: str) -> nn.Module:
+    """An instance whose weights are not made until something computes with them."""
     model_class, args = _classed(variant)
     model: nn.Module = model_class(deepcopy(args))
+    return model
+
+
+def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
+    """Another instance with the same arrays, whose layers a stage can change."""
+    model = untrained(variant)
     if bits:
         quantize_model(model, {}, 32, bits, quant_predicate=_wanted(model))
     model.update(whole.parameters())

@@ -18,7 +18,6 @@ from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
 from core.models.text.marks import Mark, quoted
 
 CALL_END: Final = "<|call|>"
-MAX_THOUGHT: Final = 4096  # tokens of each of the two thoughts before a call that must come
 _MESSAGE: Final = "<|message|>"
 _ENDS: Final = ("<|start|>", "<|channel|>", "<|end|>", CALL_END, "<|return|>")
 _MARKS: Final = (*_ENDS, _MESSAGE, "<|constrain|>")
@@ -127,21 +126,22 @@ def as_tags(text: str) -> str:
     return "".join(map(stream.add, range(len(pieces)))) + stream.held
 
 
-def harmony_grammar(asked: Grammar | None, tools: Sequence[Tool], mark: Mark, *, must_call: bool) -> Grammar:
+def harmony_grammar(asked: Grammar | None, tools: Sequence[Tool], mark: Mark, *, must_call_in: int = 0) -> Grammar:
     """Grammar of an answer in harmony's channels: reasoning, then `asked` or text, or a call of one of `tools`.
 
-    Before a call that must come, reasoning is limited, so that the call does come.
+    A call that must come in an answer of at most `must_call_in` tokens (0: it need not come) does come: each of the two
+    thoughts before it may take a quarter of them.
     """
     start, channel, constrain, message, end = map(mark, _HEADER)
-    last = [f'{channel} "final" (" "? {constrain} "json")? {message} shape'] if not must_call else []
+    last = [f'{channel} "final" (" "? {constrain} "json")? {message} shape'] if not must_call_in else []
     for tool in tools:
         header = quoted(f"commentary to=functions.{tool.name} ")
         last.append(f'{channel} {header} {constrain} "json" {message} {arguments_of(tool)}')
     lines = [
-        f"start: thought{'{0,2}' if must_call else '*'} ({' | '.join(last)})",
+        f"start: thought{'{0,2}' if must_call_in else '*'} ({' | '.join(last)})",
         f'thought: {channel} ("analysis" | "commentary") {message} words? {end} {start} "assistant"',
-        f"words{f'[max_tokens={MAX_THOUGHT}]' if must_call else ''}: WORDS",
-        *(["shape: " + (inlined(asked) if asked else FREE)] if not must_call else []),
+        f"words{f'[max_tokens={max(1, must_call_in // 4)}]' if must_call_in else ''}: WORDS",
+        *(["shape: " + (inlined(asked) if asked else FREE)] if not must_call_in else []),
         *TERMS,
     ]
     return Grammar(kind="lark", source="\n".join(lines))

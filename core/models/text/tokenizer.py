@@ -116,7 +116,9 @@ class LibraryStream:
 
 
 class Tokens:
-    """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
+    """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce;
+    `longest`: characters of the longest token, 0 if tokens aren't pieces of text.
+    """
 
     def __init__(self, wrapper: Any, directory: Path, checks: Run) -> None:
         self._wrapper, self._directory, self._checks = wrapper, directory, checks
@@ -127,6 +129,7 @@ class Tokens:
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
+        self.longest = max(map(len, vocabulary)) if self._bytes_by_piece else 0
 
     @classmethod
     def load(cls, directory: Path, checks: Run = run_child) -> Tokens:
@@ -235,7 +238,8 @@ class Tokens:
         alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
         if self._marks and not raw:
-            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call=bool(calls.must_call))
+            must_call_in = calls.max_tokens if calls.must_call else 0
+            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call_in=must_call_in)
         elif not callable_:
             return parts[""]
         else:

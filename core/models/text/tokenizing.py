@@ -67,7 +67,7 @@ class Tokenizing:
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
             self._tokens = read = Tokens.load(Path(request.directory), ReadyChild(GRAMMAR_CHECK).run)
-            return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, sampling=read.sampling)
+            return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, longest=read.longest, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):

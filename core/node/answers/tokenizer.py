@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
@@ -33,6 +33,8 @@ from core.models.text.text_messages import (
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message, TemplateOptions
+
+LONG_PROMPT: Final = 1 << 20  # characters
 
 Prompt = TypeVar("Prompt", Encoded, Constrained)
 
@@ -84,14 +86,19 @@ class AnswerText:
 
 
 class Tokenizer:
-    """Encodes prompts and decodes answers. If the prompt process ends, it restarts for the next prompt."""
+    """Encodes prompts and decodes answers. If the prompt process ends, it restarts for the next prompt. A long prompt
+    has a process of its own, so that no other prompt waits for it.
+    """
 
-    def __init__(self, texts: ModelTokenizer[TokenizerProcess], prompts: ModelTokenizer[TokenizerProcess]) -> None:
+    def __init__(
+        self, directory: Path, texts: ModelTokenizer[TokenizerProcess], prompts: ModelTokenizer[TokenizerProcess]
+    ) -> None:
         reading = texts.now()
         assert reading
         self._processes, self._texts, self._prompts = (texts, prompts), reading.result(), prompts
         read = self._texts.read
-        self.eos, self.vocab_size, self.sampling = read.eos, read.vocab_size, read.sampling
+        self.eos, self.vocab_size, self.longest, self.sampling = read.eos, read.vocab_size, read.longest, read.sampling
+        self._directory, self._turn_of_long = directory, asyncio.Lock()
 
     @classmethod
     async def start(cls, directory: Path) -> Tokenizer:
@@ -99,7 +106,7 @@ class Tokenizer:
         processes = ModelTokenizer(TokenizerProcess.start), ModelTokenizer(TokenizerProcess.start)
         try:
             await asyncio.gather(*(each.read(directory) for each in processes))
-            return cls(*processes)
+            return cls(directory, *processes)
         except BaseException:  # even if the caller was cancelled
             await asyncio.gather(*(each.close() for each in processes))
             raise
@@ -117,7 +124,14 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
         asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
-        return (await self._prompt(asked, Encoded)).tokens
+        if sum(len(message.content) for message in messages) <= LONG_PROMPT:
+            return (await self._prompt(asked, Encoded)).tokens
+        async with self._turn_of_long:
+            process = await TokenizerProcess.start(self._directory)
+            try:
+                return (await process.answer(asked, Encoded)).tokens
+            finally:
+                await process.end()
 
     async def constrain(
         self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool

@@ -16,7 +16,7 @@ from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_errors import UnknownModel, anthropic_error
-from core.node.public_api.http_bodies import WATCH, read_body, typed_event
+from core.node.public_api.http_bodies import WATCH, off_loop, read_body, typed_event
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 
@@ -40,13 +40,15 @@ class AnthropicHandlers:
             model = self._models.find(asked.model)
         except UnknownModel:
             model = self._answers.model()
-        return json_reply({"input_tokens": await self._answers.count(asked.request(), model)})
+        wanted = await off_loop(request, asked.request)
+        return json_reply({"input_tokens": await self._answers.count(wanted, model)})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
         model = self._models.find(asked.model)
         encoder = MessageEncoder(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
-        events = self._answers.events([asked.request()], model, request[WATCH])
+        wanted = await off_loop(request, asked.request)
+        events = self._answers.events([wanted], model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 
 

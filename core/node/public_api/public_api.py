@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 from core.errors import Busy, MaclusterError, NodeError, NotReady
 from core.events import ApiServed
 from core.node.base.context import NodeContext
+from core.node.base.http_clients import LIMITS
 from core.node.base.local_server import json_reply
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import defects_logger
@@ -39,8 +40,8 @@ class PublicApi:
         self._options, self._tasks, self._answers = node.config.api, node.tasks, answers
         self._certificate, self._secret = node.home.api_certificate, node.identity.secret("api certificate")
         self._metrics = Metrics(node.bus, answers.queue)
-        self._admission = ClientAdmission(keys, clients, self._options, own_names())
         self._listener = Listener(node.tasks)
+        self._admission = ClientAdmission(keys, clients, self._listener.clients, self._options, own_names())
         self._runner: web.AppRunner | None = None
         self._counting: asyncio.Task[None] | None = None
 
@@ -51,7 +52,7 @@ class PublicApi:
             context, fingerprint = server_context(self._certificate, self._secret, self._options.host)
         app = web.Application(
             client_max_size=MAX_BODY,
-            middlewares=[_timed, _problems, self._listener.clients.note, self._admission.admit],
+            middlewares=[_timed, _problems, self._admission.admit],
         )
         app.on_response_prepare.append(_add_headers)
         app.on_response_prepare.append(self._admission.add_headers)
@@ -60,7 +61,7 @@ class PublicApi:
         self._runner = web.AppRunner(app, shutdown_timeout=1.0, handler_cancellation=True)
         await self._runner.setup()
         assert self._runner.server
-        more: Any = {"access_log": None, "logger": logger}
+        more: Any = {"access_log": None, "logger": logger, **LIMITS}
         connect = partial(ApiConnection, self._runner.server, loop=asyncio.get_running_loop(), **more)
         try:
             port = self._listener.start(self._options, connect, context)

@@ -17,7 +17,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.http_bodies import typed_event
 from core.node.public_api.request_fields import TextFormat
-from core.node.public_api.responses_request import ResponseBody
+from core.node.public_api.responses_request import ResponseBody, ResponsesTool
 from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -34,7 +34,6 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     created: int  # seconds since the epoch
     asked: ResponseBody
-    tools: list[Any]
 
     def body(
         self,
@@ -68,7 +67,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "temperature": 1.0 if asked.temperature is None else asked.temperature,
             "text": {"format": (asked.text.format or TextFormat()).as_json},
             "tool_choice": asked.tool_choice or "auto",
-            "tools": [_TOOL | tool if tool.get("type") == "function" else tool for tool in self.tools],
+            "tools": [*map(_repeated, asked.known_tools(), asked.tools or ())],
             "top_p": 1.0 if asked.top_p is None else asked.top_p,
             **_FIXED,
             "prompt_cache_key": asked.prompt_cache_key,
@@ -76,6 +75,12 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "truncation": "disabled",
             "usage": _usage(choice.done, choice.reasoning_tokens) if choice and choice.done else None,
         }
+
+
+def _repeated(tool: ResponsesTool, written: msgspec.Raw) -> dict[str, Any] | msgspec.Raw:
+    if tool.type != "function":
+        return written
+    return _TOOL | msgspec.json.decode(written, type=dict[str, msgspec.Raw])
 
 
 class ResponseEncoder:

@@ -59,6 +59,7 @@ class ApiControl:
 
     def revoke_key(self, wanted: ApiKeyName) -> None:
         self._keys.revoke(wanted.name)
+        self.clients.disconnect(wanted.name)
         self.clients.look()
 
 

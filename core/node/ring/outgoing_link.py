@@ -60,7 +60,7 @@ class OutgoingLink:
 
     def to_measure(self, direct: Sequence[NetworkPath]) -> NetworkPath | None:
         """The next path whose rate to measure while idle; call `measured` afterwards. Where there is a choice, each
-        path of the kind in use is measured once, when it appears or the link is made.
+        path of the kind in use, or of no known kind, is measured once, when it appears or the link is made.
         """
         left = [way for way in self._alike(direct) if not _has(self._measured, way)]
         if self._is_measuring or not left:
@@ -93,7 +93,7 @@ class OutgoingLink:
 
     def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
         used = self.way
-        alike = [way for way in direct if used and way.rank == used.rank]
+        alike = [way for way in direct if used and way.is_alike(used)]
         return alike if used and len(alike) > 1 and _has(alike, used) else []
 
 

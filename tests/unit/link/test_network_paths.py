@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from contextlib import ExitStack, closing
 
 import msgspec
@@ -20,6 +21,8 @@ TEN_MBIT = msgspec.structs.replace(CABLE, bytes_per_s=1_000_000)
 WIFI = NetworkPath("192.168.1.7", "en1", "Wi-Fi", 600)
 VPN = NetworkPath("100.64.0.7", "", "tunnel")
 OTHER = NetworkPath("172.20.0.7", "en9")
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+NOBODY = "::1"  # the tests listen at IPv4 only, and a Mac has only one address of IPv4 on its loopback
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,8 @@ OTHER = NetworkPath("172.20.0.7", "en9")
         pytest.param([(WIFI, 0.001), (WIRED, 0.009)], WIRED, id="Ethernet before Wi-Fi"),
         pytest.param([(VPN, 0.001), (WIFI, 0.05)], WIFI, id="a tunnel last"),
         pytest.param([(VPN, 0.001), (OTHER, 0.05)], OTHER, id="what nobody knows before a tunnel"),
+        pytest.param([(WIFI, 0.004), (OTHER, 0.0005)], OTHER, id="what nobody knows, where it is quicker"),
+        pytest.param([(WIFI, 0.004), (OTHER, 0.005)], WIFI, id="what nobody knows, and slower"),
         pytest.param([(WIRED, 0.0004), (FAST, 0.0008)], WIRED, id="of one kind the shorter round trip"),
         pytest.param([(WIRED, 0.0004), (FAST, 0.00045)], FAST, id="where that is alike, the higher rate"),
         pytest.param([(FAST, 0.0004), (WIRED, 0.00039)], FAST, id="in whatever order"),
@@ -52,8 +57,10 @@ def test_a_path_is_as_good_as_its_slower_end() -> None:
 def test_what_does_not_answer_is_not_waited_for_long() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        refused = NetworkPath("127.0.0.2", "", "Thunderbolt")
-        silent = NetworkPath("198.51.100.1", "lo", "Ethernet")  # an address bound to loopback can't be reached there
+        refused = NetworkPath(NOBODY, "", "Thunderbolt")
+        silent = NetworkPath(
+            "198.51.100.1", LOOPBACK, "Ethernet"
+        )  # an address bound to loopback can't be reached there
         for ways in (
             [refused, NetworkPath("127.0.0.1", "", "Wi-Fi")],
             [silent, refused, NetworkPath("127.0.0.1", "", "Wi-Fi")],
@@ -84,9 +91,9 @@ def test_all_ways_may_fail() -> None:
 def test_ways_are_timed_and_nothing_stays() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        refused = NetworkPath("127.0.0.2")
-        (tried,) = measure_paths([refused, NetworkPath("127.0.0.1", "lo"), NetworkPath("no address")], port, 30.0)
-        assert tried.way == NetworkPath("127.0.0.1", "lo")
+        refused = NetworkPath(NOBODY)
+        (tried,) = measure_paths([refused, NetworkPath("127.0.0.1", LOOPBACK), NetworkPath("no address")], port, 30.0)
+        assert tried.way == NetworkPath("127.0.0.1", LOOPBACK)
         assert tried.rtt_s > 0
         with listener.accept()[0] as sock:
             assert sock.recv(1) == b""
@@ -102,4 +109,4 @@ def test_a_way_that_stands_late_is_a_timeout(monkeypatch: pytest.MonkeyPatch) ->
             waiting.connect_ex(("127.0.0.1", port))
         monkeypatch.setattr(module, "GRACE_S", 0.0)
         with pytest.raises(LinkTimeout):
-            connect([NetworkPath("127.0.0.1"), NetworkPath("127.0.0.1", "lo")], port, 0.1)
+            connect([NetworkPath("127.0.0.1"), NetworkPath("127.0.0.1", LOOPBACK)], port, 0.1)

@@ -1,38 +1,48 @@
-"""The interface of an address, by recorded output of macOS, and by this machine's own loopback."""
+"""The interface of an address and its kind, by what macOS lists."""
 
 from __future__ import annotations
 
+import os
+import plistlib
 import socket
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
 
+from core.mac import network_kind
 from core.mac.interfaces import Interface, advertised, interfaces_of, is_never_dialled, multicast_addresses
-from core.mac.network_kind import bind_to, interface_of, link_kind, parse_ports, path_kind
+from core.mac.network_kind import bind_to, interface_of, link_kind, listed_kinds, parse_kinds, path_kind
 
-PORTS = """
-Hardware Port: Ethernet
-Device: en0
-Ethernet Address: 3c:a6:f6:00:00:01
+THUNDERBOLT = "IOService:/arm-io/acio0/AppleThunderboltHALType5/AppleThunderboltIPService/AppleThunderboltIPPort/en2"
+USB = "IOService:/arm-io/usb-drd1/AX88179A@00200000/CDC NCM Data@1/AppleUSBNCMData/en8"  # named by its chip
 
-Hardware Port: Thunderbolt Bridge
-Device: bridge0
-Ethernet Address: 36:60:00:00:00:00
 
-Hardware Port: Thunderbolt 1
-Device: en2
-Ethernet Address: 36:60:00:00:00:01
+def listed(name: str, kind: str, hardware: str = "", called: str = "") -> dict[str, object]:
+    """An interface as macOS lists it; `called` is what it shows to people, in their language."""
+    told = {"BSD Name": name, "IOBuiltin": True, "SCNetworkInterfaceType": kind, "IOPathMatch": hardware}
+    return told | {"SCNetworkInterfaceInfo": {"UserDefinedName": called}}
 
-Hardware Port: Wi-Fi
-Device: en1
-Ethernet Address: 3c:a6:f6:00:00:02
 
-VLAN Configurations
-===================
-"""
+PLIST = plistlib.dumps(
+    {
+        "Model": "Mac16,6",
+        "Interfaces": [
+            listed("en0", "Ethernet", "IOService:/arm-io/apcie/ethernet/en0", "Ethernet"),
+            listed("en1", "IEEE80211", "IOService:/arm-io/wlan/en1", "WLAN"),
+            listed("en2", "Ethernet", THUNDERBOLT, "雷雳1"),
+            listed("en7", "Ethernet", "IOService:/arm-io/acio1/pci-bridge@0/ethernet@0/en7", "Thunderbolt-Ethernet"),
+            listed("en8", "Ethernet", USB, "AX88179A"),
+            listed("en9", "Ethernet", "IOService:/arm-io/usb-drd0/iPhone@1/AppleUSBEthernetHost/en9", "iPhone-USB"),
+            listed("en10", "Ethernet", "IOService:/IOBluetoothBNEPDriver/en10", "Bluetooth-PAN"),
+            listed("pdp_ip0", "WWAN"),
+            {"SCNetworkInterfaceType": "Ethernet"},
+        ],
+    }
+)
 HOSTS = (("en1", "192.168.1.20"), ("en2", "169.254.9.9"), ("bridge0", "169.254.7.7"))
 Address = namedtuple("Address", "address")
 
@@ -48,32 +58,56 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
 
 
+@pytest.fixture
+def mac_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a Mac's interfaces."""
+    file = tmp_path / "NetworkInterfaces.plist"
+    file.write_bytes(PLIST)
+    monkeypatch.setattr(network_kind, "LISTED", file)
+    monkeypatch.setattr("core.mac.network_kind.sys.platform", "darwin")
+    return file
+
+
 @pytest.mark.parametrize(
-    ("name", "port", "kind"),
+    ("name", "kind"),
     [
-        pytest.param("bridge0", "Thunderbolt Bridge", "Thunderbolt", id="bridge of all Thunderbolt ports"),
-        pytest.param("en2", "Thunderbolt 1", "Thunderbolt", id="one port"),
-        pytest.param("en7", "Thunderbolt Ethernet Slot 0", "Ethernet", id="adapter in a Thunderbolt port"),
-        pytest.param("en8", "USB 10/100/1000 LAN", "Ethernet", id="USB adapter"),
-        pytest.param("en0", "Ethernet", "Ethernet", id="ethernet"),
-        pytest.param("en1", "Wi-Fi", "Wi-Fi", id="wi-fi"),
-        pytest.param("en9", "iPhone USB", "", id="something else"),
-        pytest.param("utun4", "", "tunnel", id="VPN"),
-        pytest.param("thunderbolt0", "", "Thunderbolt", id="Linux: cable"),
-        pytest.param("wlp3s0", "", "Wi-Fi", id="Linux: wi-fi"),
-        pytest.param("eth0", "", "Ethernet", id="Linux: ethernet"),
-        pytest.param("lo", "", "", id="Linux: loopback"),
+        pytest.param("bridge0", "Thunderbolt", id="bridge of all Thunderbolt ports"),
+        pytest.param("en2", "Thunderbolt", id="one port"),
+        pytest.param("en7", "Ethernet", id="adapter in a Thunderbolt port"),
+        pytest.param("en8", "Ethernet", id="USB adapter that is named by its chip"),
+        pytest.param("en0", "Ethernet", id="ethernet"),
+        pytest.param("en1", "Wi-Fi", id="wi-fi on a Mac that speaks German"),
+        pytest.param("en9", "", id="iPhone"),
+        pytest.param("en10", "", id="Bluetooth"),
+        pytest.param("pdp_ip0", "", id="something else"),
+        pytest.param("en11", "", id="plugged in just now"),
+        pytest.param("utun4", "tunnel", id="VPN"),
+        pytest.param("thunderbolt0", "Thunderbolt", id="Linux: cable"),
+        pytest.param("wlp3s0", "Wi-Fi", id="Linux: wi-fi"),
+        pytest.param("eth0", "Ethernet", id="Linux: ethernet"),
+        pytest.param("lo", "", id="Linux: loopback"),
     ],
 )
-def test_the_kind_of_a_network(name: str, port: str, kind: str) -> None:
-    assert path_kind(name, port) == kind
+def test_the_kind_of_a_network(name: str, kind: str, mac_lists: Path) -> None:
+    assert path_kind(name, listed_kinds()) == kind
+
+
+def test_what_macos_lists_is_read_again_when_it_changes_and_a_failure_is_not_kept(mac_lists: Path) -> None:
+    mac_lists.unlink()
+    assert listed_kinds() == {"bridge0": "Thunderbolt"}
+    for damaged in (b"", b"<plist>", b"<?xml version='1.0'?><plist version='1.0'><dict>"):
+        mac_lists.write_bytes(damaged)
+        assert listed_kinds() == {"bridge0": "Thunderbolt"}
+    mac_lists.write_bytes(plistlib.dumps({"Interfaces": [listed("en11", "Ethernet")]}))
+    os.utime(mac_lists, (1, 1))
+    assert listed_kinds()["en11"] == "Ethernet"
 
 
 @pytest.mark.parametrize(
     ("platform", "option"),
     [
         pytest.param("darwin", (socket.IPPROTO_IP, 25, 7), id="a Mac"),
-        pytest.param("linux", (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"en7\0"), id="Linux"),
+        pytest.param("linux", (socket.SOL_SOCKET, 25, b"en7\0"), id="Linux"),
     ],
 )
 def test_a_socket_that_stays_on_one_interface(
@@ -84,16 +118,6 @@ def test_a_socket_that_stays_on_one_interface(
     monkeypatch.setattr(socket, "if_nametoindex", {"en7": 7}.__getitem__)
     bind_to(cast(Any, SimpleNamespace(setsockopt=lambda *words: told.append(words))), "en7")
     assert told == [option]
-
-
-def test_the_ports_that_macos_lists_have_kinds() -> None:
-    assert parse_ports(PORTS) == {
-        "en0": "Ethernet",
-        "bridge0": "Thunderbolt Bridge",
-        "en2": "Thunderbolt 1",
-        "en1": "Wi-Fi",
-    }
-    assert parse_ports("") == parse_ports("Device: en0\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -112,15 +136,16 @@ def test_the_interface_of_an_address(host: str, name: str) -> None:
     ("host", "mac", "linux"),
     [
         pytest.param("192.168.1.20", "Wi-Fi (en1)", "en1", id="wi-fi"),
-        pytest.param("169.254.7.7", "Thunderbolt Bridge (bridge0)", "bridge0", id="thunderbolt"),
+        pytest.param("169.254.7.7", "Thunderbolt (bridge0)", "bridge0", id="thunderbolt"),
         pytest.param("100.64.0.9", "utun4", "utun4", id="of no known kind"),
         pytest.param("127.0.0.1", "loopback", "loopback", id="loopback"),
         pytest.param("10.0.0.1", "", "", id="nobody's"),
         pytest.param("", "", "", id="none"),
     ],
 )
-def test_no_more_is_said_than_the_system_says(host: str, mac: str, linux: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.mac.network_kind._ports", lambda: parse_ports(PORTS))
+def test_no_more_is_said_than_the_system_says(
+    host: str, mac: str, linux: str, mac_lists: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for platform, kind in (("darwin", mac), ("linux", linux)):
         monkeypatch.setattr("core.mac.network_kind.sys.platform", platform)
         assert link_kind(host) == kind
@@ -176,13 +201,13 @@ def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: 
     assert is_never_dialled(host, BESIDE) is never
 
 
-def test_a_cable_is_told_apart_by_what_the_system_prints() -> None:
+def test_a_cable_is_told_apart_by_what_the_system_lists() -> None:
     stats = dict.fromkeys(("en1", "en2", "bridge0"), SimpleNamespace(isup=True, speed=0))
     told = {name: [SimpleNamespace(family=socket.AF_INET, address=host, netmask="255.255.0.0")] for name, host in HOSTS}
     for name in ("en1", "en2"):  # a router gives addresses that can be routed
         ipv6 = SimpleNamespace(family=socket.AF_INET6, address=f"fe80::9%{name}", netmask="ffff:ffff:ffff:ffff::")
         told[name] += [ipv6, SimpleNamespace(family=socket.AF_INET6, address="2001:db8::9", netmask=None)]
-    found = interfaces_of(told, stats, parse_ports(PORTS))
+    found = interfaces_of(told, stats, {"bridge0": "Thunderbolt", **parse_kinds(PLIST)})
     assert [(each.name, each.kind, each.is_ipv4) for each in found] == [
         ("en1", "Wi-Fi", True),
         ("en2", "Thunderbolt", True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -11,12 +11,13 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.sharding import SHARDED
+from core.models.slicing.cache_state import parts
 from core.models.slicing.measured_caches import one_row
 from core.models.slicing.probe import ModelProbe, legal_cuts
 from core.models.slicing.quirks import verifies_drafts
 from core.models.slicing.slots import Slice
-from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING
-from tests.support.made import architectures, build, poison, twin
+from tests.support.atlas import BATCHED_KINDS, CANNOT_RUN, FAMILIES, KINDS, RUNNING, nightly_unless
+from tests.support.made import architectures, build, poison, twin, untrained
 from tests.support.rings import Reference, Ring, check
 from tests.support.search import SEARCH
 
@@ -87,14 +88,7 @@ class WholeModel:
         return Slice(model, self.probe, start, stop, embed=start == 0, output=start == 0)
 
 
-# the format of numbers does not change the cuts of a family: some of them show that, `make search` all
-KEPT_OTHERWISE: Final = RUNNING[:: max(1, 8 // SEARCH)]
-# guesses and batches run mlx-lm's own code, which changes with its version only
-GUESSED: Final = {*RUNNING[:: max(1, 3 // SEARCH)], *ONE_BY_ONE}
-BATCHED: Final = {*RUNNING[:: max(1, 3 // SEARCH)]} - {*ONE_ROW}
-
-
-@pytest.fixture(scope="module", params=RUNNING)
+@pytest.fixture(scope="module", params=nightly_unless(KINDS))
 def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -117,12 +111,52 @@ def test_what_cannot_run_here_still_cannot(variant: str) -> None:
         WholeModel(variant).reference()
 
 
-def test_a_model_can_be_cut_and_batched_or_says_why_not(variant: str, made: WholeModel) -> None:
-    assert RUNS_WHOLE.get(variant, "") in made.probe.unsplittable
-    assert bool(legal_cuts(made.probe)) == (variant not in RUNS_WHOLE)
-    reason = one_row(made.whole, made.probe)
-    assert bool(reason) == (variant in ONE_ROW), reason
-    assert ONE_ROW.get(variant, "") in reason
+class Structure(NamedTuple):
+    """How the layers of a model are cut, sent and cached; families that share it compute differently."""
+
+    caches: frozenset[str]
+    # in lists
+    parts: frozenset[str]
+    # layers without a cache, caches of the embedding, layers that read the keys of others
+    flags: tuple[bool, bool, bool]
+    # whether it can be cut nowhere, somewhere or everywhere
+    cuts: tuple[bool, bool]
+    # the ranks of the arrays that cross each cut
+    sent: frozenset[tuple[int, ...]]
+    # side inputs
+    sides: int
+    one_row: str
+    verifies_drafts: bool
+
+
+def structure(model: Any, probe: ModelProbe, alone: str) -> Structure:
+    caches, legal = make_prompt_cache(model), legal_cuts(probe)
+    return Structure(
+        caches=frozenset(type(each).__name__ for each in caches),
+        parts=frozenset(type(part).__name__ for each in caches for part in parts(each)),
+        flags=(None in probe.cache_of, bool(probe.embed_caches), probe.reads_caches),
+        cuts=(bool(legal), len(legal) == probe.layers - 1),
+        sent=frozenset(tuple(len(shape) for shape, _ in after.kinds) for after in probe.boundaries),
+        sides=len({number for cut in legal for number in probe.sides_behind(cut)}),
+        one_row=alone,
+        verifies_drafts=verifies_drafts(model),
+    )
+
+
+def test_every_family_can_be_cut_and_batched_as_one_of_the_kinds_or_says_why_not() -> None:
+    """`make test` computes with the kinds, `make nightly` with every family."""
+    found = {}
+    for variant in RUNNING:
+        model = untrained(variant)
+        probe = ModelProbe(model)
+        assert RUNS_WHOLE.get(variant, "") in probe.unsplittable
+        assert bool(legal_cuts(probe)) == (variant not in RUNS_WHOLE), variant
+        reason = one_row(model, probe)
+        assert bool(reason) == (variant in ONE_ROW), f"{variant}: {reason}"
+        assert ONE_ROW.get(variant, "") in reason
+        found[variant] = structure(model, probe, ONE_ROW.get(variant, ""))
+    kinds = {found[variant] for variant in KINDS}
+    assert [variant for variant in RUNNING if found[variant] not in kinds] == []
 
 
 @pytest.mark.search
@@ -133,10 +167,9 @@ def test_a_ring_equals_one_process(variant: str, made: WholeModel) -> None:
 
 
 @pytest.mark.search
+@pytest.mark.parametrize("variant", nightly_unless({*BATCHED_KINDS, *ONE_BY_ONE}), indirect=True)
 def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, made: WholeModel) -> None:
     """Otherwise a right guess would look wrong, or worse. The tokens stay within a sliding window of 8."""
-    if variant not in GUESSED:
-        return
     model: Any = made.whole
     tokens = np.random.default_rng(5).integers(4, 200, 8).tolist()
     alone, together = make_prompt_cache(model), make_prompt_cache(model)
@@ -149,7 +182,8 @@ def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, mad
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("variant", KEPT_OTHERWISE)
+# the format of numbers does not change the cuts of a family: some of them show that
+@pytest.mark.parametrize("variant", nightly_unless(KINDS[::6]))
 def test_bfloat16(variant: str) -> None:
     made = WholeModel(variant, mx.bfloat16)
     if variant in EXPERTS_IN_FLOAT32:
@@ -160,7 +194,7 @@ def test_bfloat16(variant: str) -> None:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("variant", KEPT_OTHERWISE)
+@pytest.mark.parametrize("variant", nightly_unless(KINDS[::6]))
 def test_four_bits(variant: str) -> None:
     if variant == "afm7":
         with pytest.raises(TypeError, match="unexpected keyword argument 'mode'"):  # mlx-lm cannot quantise it
@@ -191,8 +225,9 @@ def decode(ring: Ring, rows: int, members: list[Row]) -> None:
 
 
 @pytest.mark.search
+@pytest.mark.parametrize("variant", nightly_unless(BATCHED_KINDS), indirect=True)
 def test_rows_of_different_lengths_share_a_batch(variant: str, made: WholeModel) -> None:
-    if variant not in BATCHED:
+    if variant in ONE_ROW:
         return
     ring = made.ring((2,))
     a, b, c = (Row(made, ring, prompt, steps) for prompt, steps in zip(PROMPTS, (3, 2, 2), strict=True))

@@ -20,7 +20,7 @@ from core.models.slicing.examine import examine
 from core.models.slicing.measured_caches import cache_sizes, whole_bits
 from core.models.slicing.probe import ModelProbe
 from core.settings import KV_BITS, PREFILL_CHUNK
-from tests.support.atlas import RUNNING, config_of
+from tests.support.atlas import KINDS, config_of, nightly_unless
 from tests.support.made import build
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def held(caches: list[Any]) -> int:
     return found
 
 
-@pytest.mark.parametrize("variant", RUNNING)
+@pytest.mark.parametrize("variant", nightly_unless(KINDS))
 def test_every_family_keeps_what_was_measured(variant: str) -> None:
     model: Any = build(variant)
     sizes = cache_sizes(model, ModelProbe(model), ())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 
 import jsonschema
 import pytest
+from llguidance import LLTokenizer
 
 from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
@@ -14,6 +16,7 @@ from core.errors import UsageError
 from core.models.text.call_grammar import FREE, TAGGED, call_grammar, shape_of
 from core.models.text.grammar import matcher_of, tokenizer_of
 from tests.support.families import TEMPLATES, Family
+from tests.support.search import SEARCH
 
 WORD = {"type": "string", "enum": ["höp", "ring"]}
 SCHEMA = {"properties": {"word": WORD}, "required": ["word"], "additionalProperties": False}
@@ -147,9 +150,14 @@ def mark(text: str) -> str:
     return f"<[{MARKS[text]}]>" if text in MARKS else json.dumps(text)
 
 
+@cache
+def tokenizer(*special: int) -> LLTokenizer:
+    """Bytes, an end, and these."""
+    return tokenizer_of([bytes([byte]) for byte in range(256)] + [b""] * (1 + len(special)), frozenset(special), (256,))
+
+
 def holds(grammar: Grammar, text: str) -> bool:
-    tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""] * 3, frozenset({257, 258}), (256,))
-    matcher = matcher_of(grammar, tokenizer)
+    matcher = matcher_of(grammar, tokenizer(*MARKS.values()))
     return matcher.try_consume_tokens(tokens_of(text)) == len(tokens_of(text)) and matcher.is_accepting()
 
 
@@ -202,8 +210,7 @@ CLOSERS = ("</｜DSML｜parameter>", '<|"|>', "</parameter>", "</arg_value>", '"
 
 def babble(grammar: Grammar, dice: random.Random) -> str:
     """Random text of the grammar, of a model that prefers marks to words."""
-    tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""], frozenset(), (256,))
-    matcher, text = matcher_of(grammar, tokenizer), b""
+    matcher, text = matcher_of(grammar, tokenizer()), b""
     while not (matcher.is_accepting() and dice.random() < 0.5):
         fitting = [c for c in CLOSERS if matcher.validate_tokens(list(c.encode())) == len(c)]
         marks = [
@@ -236,11 +243,12 @@ def babble(grammar: Grammar, dice: random.Random) -> str:
     return text.decode()
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("family", CALLS)
 def test_whatever_is_written_in_a_call_is_read_as_its_schema_says(family: str) -> None:
     dice, tool = random.Random(family), Tool(name="look_up", parameters=json.dumps(VALUES), strict=True)
     grammar = call_grammar(Family(family).form, [tool], json.dumps, one_call=True)
-    for _ in range(8):
+    for _ in range(4 * SEARCH):
         text = babble(grammar, dice)
         reader = Family(family).reader((tool,))
         parts = [*reader.read(text), *reader.end(True)]
@@ -270,10 +278,9 @@ def test_a_tag_that_is_a_token_of_its_own_ends_a_text() -> None:
     tool = Tool(name="t", parameters='{"properties": {"a": {"type": "string"}}}')
     form = Family("glm47").form
     grammar = call_grammar(form, [tool], lambda m: f"<[{marks[m]}]>" if m in marks else json.dumps(m), one_call=True)
-    tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""] * 3, frozenset({257, 258}), (256,))
     for text in (b"", b"x", b"a </b> c\n"):
         tokens = [*b"<tool_call>t<arg_key>a</arg_key>", 257, *text, 258, *b"</tool_call>"]
-        matcher = matcher_of(grammar, tokenizer)
+        matcher = matcher_of(grammar, tokenizer(*marks.values()))
         assert matcher.try_consume_tokens(tokens) == len(tokens), text
         assert matcher.is_accepting()
 

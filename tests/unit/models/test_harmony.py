@@ -9,7 +9,7 @@ import pytest
 from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
 from core.models.text.grammar import matcher_of, tokenizer_of
-from core.models.text.harmony import MAX_THOUGHT, as_tags, harmony_grammar, harmony_turns
+from core.models.text.harmony import as_tags, harmony_grammar, harmony_turns
 from core.models.text.template_values import one_call_each, said_before
 from core.requests.answers import Message
 from tests.unit.models.test_call_forms import told, write
@@ -99,13 +99,13 @@ def test_an_answer_is_enforced_behind_its_channels() -> None:
     tool = Tool(name="write", parameters='{"properties": {"text": {"const": "a"}}, "required": ["text"]}', strict=True)
     called = CALL.removesuffix("<|call|>")
     wrong = called.replace('"a"', '"b"')
-    must = harmony_grammar(None, [tool], mark, must_call=True)
-    free = harmony_grammar(None, [tool], mark, must_call=False)
+    must = harmony_grammar(None, [tool], mark, must_call_in=80)
+    free = harmony_grammar(None, [tool], mark)
     for grammar in (must, free):
         assert [holds(grammar, text) for text in (called, THOUGHT + called, wrong)] == [True, True, False]
     assert [holds(grammar, f"{THOUGHT}{FINAL}Hello") for grammar in (must, free)] == [False, True]
     assert [holds(must, n * THOUGHT + called) for n in (2, 3)] == [True, False]
-    long = THOUGHT.replace("User greets.", "x" * (MAX_THOUGHT + 1)) + called
+    long = THOUGHT.replace("User greets.", "x" * 21) + called
     assert [holds(grammar, long) for grammar in (must, free)] == [False, True], "else the call would never come"
     for kind, source, right in [
         ("json_schema", json.dumps({"type": "null"}), "null"),
@@ -113,7 +113,7 @@ def test_an_answer_is_enforced_behind_its_channels() -> None:
         ("lark", 'start: "x" Y\nY: /y+/', "xyy"),
     ]:
         shape = Grammar(kind=kind, source=source)  # type: ignore[arg-type]
-        grammar = harmony_grammar(shape, [], mark, must_call=False)
+        grammar = harmony_grammar(shape, [], mark)
         constrained = "<|channel|>final <|constrain|>json<|message|>"
         texts = (right, FINAL + right, THOUGHT + FINAL + right, constrained + right, f"{FINAL}z")
         assert [holds(grammar, text) for text in texts] == [False, True, True, True, False]

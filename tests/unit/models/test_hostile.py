@@ -189,7 +189,7 @@ def sparse(name: str, size: int) -> Make:
 
 def empty_lists() -> str:
     """60 MB that would become 1.4 GB of Python objects."""
-    return "[" + ",".join(["[]"] * 20_000_000) + "]"
+    return "[" + "[]," * 19_999_999 + "[]]"
 
 
 def million_tensors() -> str:

@@ -26,11 +26,10 @@ def content(directory: Path) -> dict[str, bytes]:
 def test_greedy_answers_wander(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family)
     model, tokenizer = mlx_lm.load(str(tmp_path))[:2]
-    for text in ("Who is there?", "A quiet kitchen"):
-        prompt = mx.array(tokenizer.encode(text))
-        tokens = [int(token) for token, _ in generate_step(prompt, model, max_tokens=40)]
-        assert len(set(tokens)) >= 20
-        assert not set(tokens) & set(tokenizer.eos_token_ids)
+    prompt = mx.array(tokenizer.encode("Who is there?"))
+    tokens = [int(token) for token, _ in generate_step(prompt, model, max_tokens=40)]
+    assert len(set(tokens)) >= 20
+    assert not set(tokens) & set(tokenizer.eos_token_ids)
 
 
 def test_mlx_lm_generates_text(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ LAYERS = 4
 STAGES = ((0, 1), (1, 3), (3, LAYERS))
 TOKENS = mx.array([[5, 17, 300, 41, 8, 99, 250, 6, 77, 123]])
 CHECKPOINTS = {**{f"{family} {bits or ''}": (family, bits) for family in FAMILIES for bits in (None, 4)}, **REWRITES}
+# every second family is quantised here, the others in `make nightly`
+HERE = [f"{family} {bits or ''}" for family, bits in zip(FAMILIES, cycle((None, 4)))]
 
 
 def load(directory: Path, start: int, stop: int) -> Slice:
@@ -51,7 +53,13 @@ def logits(stages: list[Slice]) -> np.ndarray[Any, Any]:
     return np.array(stages[-1].output(boundary, caches[-1], TOKENS.shape[1]).astype(mx.float32))
 
 
-@pytest.fixture(scope="module", params=CHECKPOINTS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.nightly] * (name not in HERE and name not in REWRITES))
+        for name in CHECKPOINTS
+    ],
+)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("checkpoint") / "whole"
     family, change = CHECKPOINTS[request.param]

@@ -64,7 +64,8 @@ def test_a_node_that_was_killed_has_ended_without_a_word(home: Home) -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as unnoticed:
         assert unnoticed.stdout
         unnoticed.stdout.read()
-        os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
+        while psutil.Process(unnoticed.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.001)
         younger = LastRun(at=0.0, pid=os.getpid())
         for words in (LastRun(at=time.time(), pid=nobody), LastRun(at=time.time(), pid=unnoticed.pid), younger):
             home.last_run.write_bytes(msgspec.json.encode(words))

@@ -134,9 +134,7 @@ def test_a_response_is_as_the_openai_package_publishes_it() -> None:
     from pydantic import TypeAdapter
 
     stored: list[dict[str, Any]] = []
-    reply = ResponseReply(
-        id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]), tools=TOOLS[:2]
-    )
+    reply = ResponseReply(id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]))
     encoder = ResponseEncoder(reply, lambda body, _: stored.append(body))
     thought = TokenEvent(request_id="r", index=0, token=1, text="Hm.")
     word = TokenEvent(request_id="r", index=1, token=2, text="So")
