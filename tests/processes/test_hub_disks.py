@@ -30,7 +30,7 @@ from core.node.disks.model_copies import Origin, in_order
 from core.pipe_messages import pack, read_message
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
-from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
+from tests.support.cluster import Make, ask, begin, fetched, finish, reference, running_demo
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
@@ -74,11 +74,11 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             await loaded(head, LoadRequest(model="toy"))
             plan = head.now.plan
             assert plan
-            fetched = demo.fetched(mark)
+            came = fetched(demo, mark)
             told = [e for e in head.seen[mark:] if isinstance(e, Transfer) and e.state == "running"]
             assert {e.mac for e in told if not e.source} == {stage.device_id for stage in plan.stages}, "all by the hub"
             for stage, nbytes in zip(plan.stages, slices, strict=True):
-                assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
+                assert nbytes * 0.9 < came[stage.device_id] <= nbytes * 1.05
             assert sum(hub.served.values()) <= size_of(repo) * 1.05
             (expected,) = reference(repo, [PROMPT], LONG)
             assert (await ask(head, PROMPT, 16)).tokens == expected[:16]
@@ -147,7 +147,7 @@ async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequenc
     assert now
     assert [(stage.start, stage.stop) for stage in now.stages] == [(0, 3), (3, 6)]
     again = next(n for n, event in enumerate(head.seen) if n > mark and isinstance(event, PlanLoaded))
-    came = demo.fetched(mark, again)
+    came = fetched(demo, mark, again)
     assert (sum(came.values()), sum(hub.served.values())) == (0, served), "what they had to load was there"
 
 
