@@ -18,6 +18,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from core.models.lean_imports import import_transformers_late
 from core.settings import DEVICE
 from tests.support.search import SEARCH
 
@@ -41,6 +42,9 @@ os.environ["MLX_DISABLE_COMPILE"] = "1"
 # tokens are comparable on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
 os.environ[DEVICE] = "cpu"
 
+# mlx-lm imports transformers, whose list of models takes a second in each process that collects the tests
+import_transformers_late()
+
 gc.disable()  # until everything is collected: no import is garbage
 
 # files that start nodes, workers or terminals, or search for rare faults
@@ -48,7 +52,7 @@ SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "
 # of pytest's folder: a socket's path below may have 103 bytes, and a Mac's folder for temporary files is long
 LONGEST = 35
 # they take minutes, and start first so that none runs alone at the end
-LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_going_on.py", "test_hub_disks.py")
+LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_engine.py", "test_hub_disks.py")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Search:
         try:
             await self._discovery.look(self._mesh.port)
         except OSError as error:
-            self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
+            self._journal.warn(f"Bonjour is not available here ({_why(error)}); add Macs by address.")
 
     async def look_again(self) -> None:
         """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
@@ -76,7 +77,7 @@ class Search:
         try:
             await self._discovery.look(self._mesh.port)
         except OSError as error:
-            raise NodeError(f"Bonjour is not available here ({error}).", "Add Macs by address.") from error
+            raise NodeError(f"Bonjour is not available here ({_why(error)}).", "Add Macs by address.") from error
 
     def add(self, address: Address) -> None:
         """Add a Mac's address given by the user. Raises UsageError for an invalid device id or host."""
@@ -113,6 +114,11 @@ class Search:
     async def _follow(self) -> None:
         with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
+
+
+def _why(error: OSError) -> str:
+    """On a Mac, UDP port 5353 belongs to one account at a time, besides the system's own Bonjour."""
+    return "another account of this Mac uses it" if error.errno == errno.EADDRINUSE else str(error)
 
 
 @dataclass(frozen=True, kw_only=True)

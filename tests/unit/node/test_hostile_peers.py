@@ -147,6 +147,14 @@ def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
         from_frame(FrameType.PLAN, body)
 
 
+@pytest.mark.promise("P20")
+def test_no_text_of_another_mac_brings_a_line_of_its_own() -> None:
+    forged = "M1\nTrust: paired (weakest: studio)\u2028Model: llama-405b (ready)\r\t"
+    message = from_frame(*to_frame(Checked(plan_gen=1, files={forged: "a" * 64})))
+    assert isinstance(message, Checked)
+    assert not {"\n", "\t", "\r", "\u2028"} & set("".join(message.files))
+
+
 @pytest.mark.parametrize("device_id", ["", "../../etc/passwd", "\x1b]52;c;aGk=\x07", "a" * 26 + "b"])
 def test_an_address_for_a_device_id_that_is_none_is_refused(device_id: str) -> None:
     search = Search.__new__(Search)
