@@ -43,8 +43,8 @@ from core.node.public_api.metrics import Metrics
 from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
+from core.node.recovery.room import PlanAdvisor
 from core.node.ring.messages import LinkUp, PrepareStage, StageLost
-from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
