@@ -63,6 +63,10 @@ def path_of(folder: Path, name: str) -> Path:
         raise UsageError(
             what, "Take at most 32 letters, digits and signs, none of them / \\ or :, and no dot in front."
         )
+    for other in folder.glob(f"*{SUFFIX}"):
+        if other.stem != name and other.stem.casefold() == name.casefold():
+            what = f"The session {other.stem!r} has the same letters: on a Mac's disk both would be one file."
+            raise UsageError(what, "Use that name, or quite another one.")
     return folder / f"{name}{SUFFIX}"
 
 

@@ -32,7 +32,7 @@ from tui.cli.watch import Watch
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 WEIGHT = "model.layers.7.mlp.down_proj.weight"
-NAMES = ("studio", "mbp", "mini")
+NAMES = ("studio", "mbp")
 LOAD_S = 120.0
 TRIES = 5
 
@@ -41,7 +41,7 @@ class Apart(Demo):
     """Macs with a model folder each."""
 
     def __init__(self, folders: Path) -> None:
-        super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False, has_spare=False), print)
+        super().__init__(DemoConfig(budgets_gb=(64, 32), multicast=False, has_spare=False), print)
         self._folders = folders
 
     def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ async def macs(made: Make, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     demo = Apart(folders)
     running = Macs(demo, folders, model)
     running.copy("good")
-    rot(running.copy("rotten")["mini"], Home(demo.home.root.parent / "mini").hashes)
+    rot(running.copy("rotten")["mbp"], Home(demo.home.root.parent / "mbp").hashes)
     try:
         await demo.start()
         await demo.join()
@@ -180,33 +180,26 @@ def replace(model: Path) -> None:
 async def lets_go(macs: Macs) -> None:
     """Check that the refused load is gone everywhere: each Mac has one worker again."""
     await macs.demo.head.client.unload()
-    await until(lambda: len(our_children()) == 6)
-
-
-async def recovers(macs: Macs) -> None:
-    """Check that the refused load is gone, and that a good model loads."""
-    loaded = await macs.load("good")
-    assert loaded.proof.startswith("Proved with 24 tokens")
-    assert len(our_children()) == 6
+    await until(lambda: len(our_children()) == 4)
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (flip, "model-00002-of-00003.safetensors of flip on mini is not the same file as on studio."),
-        (truncate, "mini: model-00002-of-00003.safetensors is cut short"),
-        (drop, "mini: model-00002-of-00003.safetensors is missing in drop."),
-        (estrange, "'nonesuch'"),
-        (replace, "mini: replace on this Mac is"),
+        (flip, "model-00002-of-00003.safetensors of flip on mbp is not the same file as on studio."),
+        pytest.param(truncate, "mbp: model-00002-of-00003.safetensors is cut short", marks=pytest.mark.nightly),
+        (drop, "mbp: model-00002-of-00003.safetensors is missing in drop."),
+        pytest.param(estrange, "'nonesuch'", marks=pytest.mark.nightly),
+        (replace, "mbp: replace on this Mac is"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 @pytest.mark.promise("T15")
 async def test_a_copy_that_differs_on_one_mac_is_refused(macs: Macs, damage: Callable[[Path], None], said: str) -> None:
-    damage(macs.copy(damage.__name__)["mini"])
+    damage(macs.copy(damage.__name__)["mbp"])
     with pytest.raises(MaclusterError) as refused:
         await macs.load(damage.__name__)
-    assert "mini" in refused.value.what
+    assert "mbp" in refused.value.what
     assert said in refused.value.what
     assert refused.value.fix
     await lets_go(macs)
@@ -241,14 +234,13 @@ async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Mac
     with pytest.raises(MaclusterError, match="not numbers") as refused:
         await macs.load("void")
     assert "choose another version" in refused.value.fix
-    await recovers(macs)
 
 
-async def test_a_good_model_is_verified_against_the_whole_of_it_and_answers(macs: Macs) -> None:
+async def test_a_good_model_is_verified_against_the_whole_of_it_after_a_bad_one_and_answers(macs: Macs) -> None:
     (expected,) = reference(macs.model, ["a hop is"], 8)
     loaded = await macs.load("good", verify=True)
     assert loaded.proof.startswith("Verified: logits equal those of the whole model on one Mac (largest difference")
-    assert len(our_children()) == 6, "the whole model is gone again"
+    assert len(our_children()) == 4, "the whole model is gone again"
     assert (await ask(macs.demo.head, "a hop is", 8)).tokens == expected
 
 
@@ -257,7 +249,6 @@ async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Mac
     with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
         await macs.load("rotten", verify=True)
     assert "download the model again" in refused.value.fix
-    await recovers(macs)
 
 
 async def test_unloading_while_the_whole_model_runs_ends_it_too(macs: Macs) -> None:
@@ -267,7 +258,8 @@ async def test_unloading_while_the_whole_model_runs_ends_it_too(macs: Macs) -> N
     await until(lambda: not any("reference_model" in line for line in our_children()))
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
-    await recovers(macs)
+    assert (await macs.load("good")).proof.startswith("Proved with 24 tokens")
+    assert len(our_children()) == 4
 
 
 async def until(reached: Callable[[], bool]) -> None:
@@ -289,18 +281,10 @@ def proof_of(ring: WorkerRing) -> Proved | Unproved | LinkBroken:
             return report
 
 
-async def test_a_proof_leaves_nothing_on_any_stage(macs: Macs) -> None:
+async def test_a_proof_that_is_cut_short_is_given_anew_over_the_next_links_and_leaves_nothing_on_any_stage(
+    macs: Macs,
+) -> None:
     """The next proof, and requests, find the stages unchanged."""
-    with worker_ring(macs.model, (3, 6)) as ring:
-        assert isinstance(proof_of(ring), Proved)
-        assert isinstance(proof_of(ring), Proved)
-        first, second = (ring.generate([1, 2, 3], max_tokens=4) for _ in range(2))
-        assert second.tokens == first.tokens
-        counts = [(one.frames, two.frames) for one, two in zip(first.samples, second.samples, strict=True)]
-        assert all(two < 2 * one for one, two in counts), "counted from an idle ring on; telemetry is by the clock"
-
-
-async def test_a_proof_that_is_cut_short_is_given_from_the_start_over_the_next_links(macs: Macs) -> None:
     with wire(lambda number: "repeat" if number == 7 else "pass") as bad:
 
         def reroute(stage: int, port: int) -> int:
@@ -311,3 +295,8 @@ async def test_a_proof_that_is_cut_short_is_given_from_the_start_over_the_next_l
             assert bad.faults == 1
             ring.relink()
             assert isinstance(proof_of(ring), Proved)
+            assert isinstance(proof_of(ring), Proved)
+            first, second = (ring.generate([1, 2, 3], max_tokens=4) for _ in range(2))
+    assert second.tokens == first.tokens
+    counts = [(one.frames, two.frames) for one, two in zip(first.samples, second.samples, strict=True)]
+    assert all(two < 2 * one for one, two in counts), "counted from an idle ring on; telemetry is by the clock"

@@ -13,7 +13,6 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
 from core.link.liveness import DEAD_S
@@ -34,35 +33,43 @@ SOON_S = 120.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair() -> AsyncIterator[Demo]:
-    """Two Macs; neither can hold the demo model alone. The tokenizer takes 0.152 GB on the head."""
-    async with running_demo(DEMO_MODEL, (0.252, 0.09)) as running:
+async def macs(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (1.3, 1.2, 1), load=None) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def three(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (64, 32, 16)) as running:
-        yield running
+async def said(macs: Demo) -> Answer:
+    """The undisturbed answer."""
+    await loaded(macs.head, of_pair(macs))
+    answer = await finish(macs.head, await asked(macs))
+    assert len(set(answer.tokens)) >= len(answer.tokens) / 2
+    return answer
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def said_by_pair(pair: Demo) -> Answer:
-    return await expected(pair)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def said_by_three(three: Demo) -> Answer:
-    return await expected(three)
+def of_pair(macs: Demo) -> LoadRequest:
+    """The model over two Macs: the caches of its context fit on neither alone."""
+    mini = next(peer.device_id for peer in macs.head.now.peers if peer.name == "mini")
+    return LoadRequest(model=macs.model, without=(mini,), context=1 << 18)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def demo(pair: Demo) -> Demo:
-    """The pair, ready."""
-    await linked(pair)
-    if pair.head.now.plan_status != "ready":
-        await pair.load()
-    return pair
+async def pair(macs: Demo) -> Demo:
+    """Two of the Macs, ready; neither can hold the model alone."""
+    await linked(macs)
+    if macs.head.now.plan_status != "ready":
+        await loaded(macs.head, of_pair(macs))
+    return macs
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def three(macs: Demo) -> Demo:
+    """All three Macs, ready."""
+    await linked(macs)
+    plan = macs.head.now.plan
+    if macs.head.now.plan_status != "ready" or not plan or len(plan.stages) < 3:
+        await loaded(macs.head, LoadRequest(model=macs.model))
+    return macs
 
 
 @contextmanager
@@ -108,12 +115,6 @@ async def under_way(demo: Demo) -> str:
     return request
 
 
-async def expected(demo: Demo) -> Answer:
-    answer = await finish(demo.head, await asked(demo))
-    assert len(set(answer.tokens)) >= len(answer.tokens) / 2
-    return answer
-
-
 def workers(demo: Demo) -> set[int | None]:
     return {peer.worker_pid for peer in demo.head.now.peers}
 
@@ -124,80 +125,80 @@ def loads(demo: Demo) -> int:
 
 @pytest.mark.promise("P16")
 async def test_a_mac_that_comes_back_goes_on_with_what_it_held_and_a_second_answer_waits_too(
-    demo: Demo, said_by_pair: Answer
+    pair: Demo, said: Answer
 ) -> None:
-    held = workers(demo)
-    request = await under_way(demo)
-    second = await asked(demo)
-    with frozen(demo, 1):
-        await state(demo, "wait")
-        told = demo.head.now.recovery
+    held = workers(pair)
+    request = await under_way(pair)
+    second = await asked(pair)
+    with frozen(pair, 1):
+        await state(pair, "wait")
+        told = pair.head.now.recovery
         assert told is not None
         assert told.choices == ("wait", "save", "stop")
         assert request in told.requests
         assert told.tokens >= 5
         assert "mbp" in told.text
-        assert demo.head.now.plan_status == "broken"
-        await demo.head.client.cancel(second)
-        assert (await finish(demo.head, second)).done.finish_reason == "cancelled"
-    assert (await finish(demo.head, request)).tokens == said_by_pair.tokens
-    assert workers(demo) == held
-    assert demo.head.now.recovery is None
+        assert pair.head.now.plan_status == "broken"
+        await pair.head.client.cancel(second)
+        assert (await finish(pair.head, second)).done.finish_reason == "cancelled"
+    assert (await finish(pair.head, request)).tokens == said.tokens
+    assert workers(pair) == held
+    assert pair.head.now.recovery is None
 
 
-async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(demo: Demo, said_by_pair: Answer) -> None:
-    worker = psutil.Process(demo.pid_of(1)).children()[0].pid
-    before = loads(demo)
-    request = await under_way(demo)
-    with frozen(demo, 1):
-        await state(demo, "wait")
+async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(pair: Demo, said: Answer) -> None:
+    worker = psutil.Process(pair.pid_of(1)).children()[0].pid
+    before = loads(pair)
+    request = await under_way(pair)
+    with frozen(pair, 1):
+        await state(pair, "wait")
         os.kill(worker, signal.SIGKILL)
-    assert (await finish(demo.head, request)).tokens == said_by_pair.tokens
-    await demo.head.until(lambda _: loads(demo) > before, SOON_S, "Loading again")
+    assert (await finish(pair.head, request)).tokens == said.tokens
+    await pair.head.until(lambda _: loads(pair) > before, SOON_S, "Loading again")
 
 
-async def test_what_is_saved_is_continued_later(demo: Demo, said_by_pair: Answer) -> None:
-    request = await under_way(demo)
-    with frozen(demo, 1):
-        await state(demo, "wait")
-        await demo.head.client.choose(RecoveryOrder(choice="save"))
-        ended = await finish(demo.head, request)
+async def test_what_is_saved_is_continued_later(pair: Demo, said: Answer) -> None:
+    request = await under_way(pair)
+    with frozen(pair, 1):
+        await state(pair, "wait")
+        await pair.head.client.choose(RecoveryOrder(choice="save"))
+        ended = await finish(pair.head, request)
     assert ended.done.problem is not None
     assert ended.done.problem.kind == "Parked"
-    assert ended.tokens == said_by_pair.tokens[: len(ended.tokens)]
-    assert request in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
-    await linked(demo)
-    await demo.load()
-    mark = len(demo.head.seen)
-    await demo.head.client.go_on(AnswerId(request_id=request))
-    assert ended.tokens + await continued(demo, request, mark) == said_by_pair.tokens
-    assert request not in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
+    assert ended.tokens == said.tokens[: len(ended.tokens)]
+    assert request in [unfinished.request_id for unfinished in await pair.head.client.unfinished()]
+    await linked(pair)
+    await loaded(pair.head, of_pair(pair))
+    mark = len(pair.head.seen)
+    await pair.head.client.go_on(AnswerId(request_id=request))
+    assert ended.tokens + await continued(pair, request, mark) == said.tokens
+    assert request not in [unfinished.request_id for unfinished in await pair.head.client.unfinished()]
 
 
-async def continued(demo: Demo, request: str, mark: int) -> list[int]:
+async def continued(pair: Demo, request: str, mark: int) -> list[int]:
     """The tokens of `request` after event `mark`, until its end."""
 
     def done(watch: Watch) -> bool:
         return any(isinstance(e, RequestDone) and e.request_id == request for e in watch.seen[mark:])
 
-    await demo.head.until(done, SOON_S, "Continuing")
-    return [e.token for e in demo.head.seen[mark:] if isinstance(e, TokenEvent) and e.request_id == request]
+    await pair.head.until(done, SOON_S, "Continuing")
+    return [e.token for e in pair.head.seen[mark:] if isinstance(e, TokenEvent) and e.request_id == request]
 
 
-async def test_a_person_who_stops_keeps_what_is_written(demo: Demo) -> None:
-    request = await under_way(demo)
-    with frozen(demo, 1):
-        await state(demo, "wait")
+async def test_a_person_who_stops_keeps_what_is_written(pair: Demo) -> None:
+    request = await under_way(pair)
+    with frozen(pair, 1):
+        await state(pair, "wait")
         with pytest.raises(UsageError, match="is not possible now"):
-            await demo.head.client.choose(RecoveryOrder(choice="replan"))
-        await demo.head.client.choose(RecoveryOrder(choice="stop"))
-        ended = await finish(demo.head, request)
+            await pair.head.client.choose(RecoveryOrder(choice="replan"))
+        await pair.head.client.choose(RecoveryOrder(choice="stop"))
+        ended = await finish(pair.head, request)
     assert ended.done.finish_reason == "cancelled"
     assert len(ended.tokens) >= 5
-    await demo.head.until(lambda w: w.now.recovery is None and w.now.plan_status == "broken", SOON_S, "Giving up")
+    await pair.head.until(lambda w: w.now.recovery is None and w.now.plan_status == "broken", SOON_S, "Giving up")
 
 
-async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo, said_by_three: Answer) -> None:
+async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo, said: Answer) -> None:
     request = await under_way(three)
     with frozen(three, 2):
         await state(three, "hold", "replan", "rebuild")
@@ -205,12 +206,12 @@ async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo
         await state(three, "wait")
         assert three.head.now.recovery is not None
         assert three.head.now.recovery.choices == ("wait", "replan", "save", "stop")
-    assert (await finish(three.head, request)).tokens == said_by_three.tokens
+    assert (await finish(three.head, request)).tokens == said.tokens
     assert three.head.now.plan is not None
     assert len(three.head.now.plan.stages) == 3
 
 
-async def test_a_short_stop_is_no_loss(three: Demo, said_by_three: Answer) -> None:
+async def test_a_short_stop_is_no_loss(three: Demo, said: Answer) -> None:
 
     async def nothing_comes_of_it() -> bool:
         await linked(three)
@@ -218,50 +219,43 @@ async def test_a_short_stop_is_no_loss(three: Demo, said_by_three: Answer) -> No
         request = await under_way(three)
         with frozen(three, 1):
             await asyncio.sleep(DEAD_S / 2)
-        assert (await finish(three.head, request)).tokens == said_by_three.tokens
+        assert (await finish(three.head, request)).tokens == said.tokens
         return loads(three) == before
 
     await undisturbed(nothing_comes_of_it)
 
 
-async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo, said_by_three: Answer) -> None:
+async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo, said: Answer) -> None:
     request = await under_way(three)
     with frozen(three, 1), frozen(three, 2):
         answer = await finish(three.head, request)
-    assert answer.tokens == said_by_three.tokens
+    assert answer.tokens == said.tokens
     assert three.head.now.plan is not None
     assert [stage.peer for stage in three.head.now.plan.stages] == ["studio"]
     told = [event.text for event in three.head.seen if isinstance(event, Recovery) and event.state == "running"]
     assert "continued on studio " in told[-1]
 
 
-async def test_what_was_mirrored_is_not_read_again(three: Demo, said_by_three: Answer) -> None:
-    await linked(three)
-    await loaded(three.head, LoadRequest(model=three.model, mirror=True))
-    plan = three.head.now.plan
+async def test_what_was_mirrored_is_not_read_again_and_a_draft_model_goes_on(macs: Demo, said: Answer) -> None:
+    await linked(macs)
+    await loaded(macs.head, LoadRequest(model=macs.model, mirror=True, draft=macs.model))
+    plan = macs.head.now.plan
     assert plan is not None
     assert any(note.startswith("Mirror on studio: ") for note in plan.notes)
-    request = await asked(three)
-    await tokens_seen(three.head, request, TOKENS // 2)
-    os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
-    assert (await finish(three.head, request)).tokens == said_by_three.tokens
-    assert [restored(line.text) for line in three.head.now.logs if restored(line.text)]
-    for held, rest in filter(None, (restored(line.text) for line in three.head.now.logs)):
-        assert held > 0
-        assert rest <= 64
-
-
-async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: Demo, said_by_three: Answer) -> None:
-    await loaded(three.head, LoadRequest(model=three.model, draft=three.model))
-    facts = status_facts(three.head.now)["plan"]
-    assert facts["draft"] in three.model
+    facts = status_facts(macs.head.now)["plan"]
+    assert facts["draft"] in macs.model
     assert facts["draft_bytes"] > 0
     assert any(f"Draft model {facts['draft']} on studio" in note for note in facts["notes"])
-    request = await under_way(three)
-    os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
-    assert (await finish(three.head, request)).tokens == said_by_three.tokens
-    assert three.head.now.plan
-    assert three.head.now.plan.draft
+    request = await asked(macs)
+    await tokens_seen(macs.head, request, TOKENS // 2)
+    os.kill(psutil.Process(macs.pid_of(1)).children()[0].pid, signal.SIGKILL)
+    assert (await finish(macs.head, request)).tokens == said.tokens
+    assert [restored(line.text) for line in macs.head.now.logs if restored(line.text)]
+    for held, rest in filter(None, (restored(line.text) for line in macs.head.now.logs)):
+        assert held > 0
+        assert rest <= 64
+    assert macs.head.now.plan
+    assert macs.head.now.plan.draft
 
 
 def restored(line: str) -> tuple[int, int] | None:

@@ -36,11 +36,11 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 
 
 async def test_requests_do_not_show_through_and_seeds_repeat(demo: Demo) -> None:
-    (warm,) = reference(Path(demo.model), ["tell me"], 48, sampling=WARM)
-    first, other, again = [await ask(demo.head, p, 32) for p in ("hello", FIRST, "hello")]
-    sampled = await ask(demo.head, "tell me", 48, sampling=WARM)
+    (warm,) = reference(Path(demo.model), ["tell me"], 24, sampling=WARM)
+    first, other, again = [await ask(demo.head, p, 16) for p in ("hello", FIRST, "hello")]
+    sampled = await ask(demo.head, "tell me", 24, sampling=WARM)
     assert first.tokens == again.tokens != other.tokens
-    assert len(set(first.tokens)) >= 16
+    assert len(set(first.tokens)) >= 8
     assert sampled.tokens == warm
 
 
@@ -56,6 +56,26 @@ async def facts(home: Path, *words: str) -> Any:
     ran = await macluster(home, *words, "--json")
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
+
+
+async def test_what_every_stage_does_is_traced_into_a_file_for_viewers(demo: Demo, tmp_path: Path) -> None:
+    asked, file = await begin(demo.head, FIRST, 3000), tmp_path / "trace.json"
+    await tokens_seen(demo.head, asked, 1)
+    told = await facts(demo.home.root, "trace", "-o", str(file), "--seconds", "1")
+    await demo.head.client.cancel(asked)
+    plan = demo.head.now.plan
+    assert plan
+    assert [stage["mac"] for stage in told["stages"]] == [stage.peer for stage in plan.stages]
+    assert all(set(stage["decode"]) == {*PHASES, STEP_TOTAL} for stage in told["stages"])
+    assert [stage["clock_error_s"] > 0 for stage in told["stages"]] == [False, *[True] * (len(plan.stages) - 1)]
+    assert all(hop["flight_s"] is not None for hop in told["hops"])
+    for stage in told["stages"]:  # one machine, one clock
+        assert abs(stage["clock_ahead_s"]) <= stage["clock_error_s"]
+    tracks = opened(file.read_text("utf-8"))
+    assert {pid for pid, _ in tracks} == set(range(1, len(plan.stages) + 1))
+    slices = [one for track in tracks.values() for one in track]
+    assert min(one["ts"] for one in slices) == 0
+    assert {one["name"] for one in slices} >= {"layers_compute", "aead_seal", "readback"}
 
 
 async def refused(home: Path, *words: str, status: int = 1) -> str:
@@ -93,21 +113,19 @@ async def test_a_conversation_is_kept_and_goes_on_over_another_split(demo: Demo,
     assert listed["size_bytes"] > 1000 * kept["tokens"]
     expected = continued(model, [*said, {"role": "user", "content": SECOND}])
     assert len(set(expected)) >= TOKENS // 2
-    for topology in ("reverse", "private"):
-        await loaded(topology)
-        assert (await facts(home, "session", "load", "trip"))["messages"] == said
-        words = ("-p", SECOND, "--session", "trip", "--max-tokens", str(TOKENS))
-        second = await facts(home, "run", str(model), *words)
-        assert second["tokens"] == expected
-        assert second["reused_tokens"] >= first["prompt_tokens"]
+    await loaded("reverse")
+    assert (await facts(home, "session", "load", "trip"))["messages"] == said
+    second = await facts(home, "run", str(model), "-p", SECOND, "--session", "trip", "--max-tokens", str(TOKENS))
+    assert second["tokens"] == expected
+    assert second["reused_tokens"] >= first["prompt_tokens"]
     shown = await macluster(home, "session", "load", "trip")
     assert f"[user]\n{FIRST}\n" in shown.stdout
-    await check_refusals(home, model, made("qwen3"))
+    await check_refusals(home)
     assert await facts(home, "session", "delete", "trip") == {"deleted": "trip"}
     assert "There is no session 'trip'" in await refused(home, "session", "load", "trip", status=2)
 
 
-async def check_refusals(home: Path, model: Path, other: Path) -> None:
+async def check_refusals(home: Path) -> None:
     """Check the refusals: files that were cut, changed or are from elsewhere, and names that lead elsewhere."""
     folder, secret = home / "sessions", load_or_create(home / "identity").secret("session")
     whole = (folder / "trip.mcs").read_bytes()
@@ -121,10 +139,6 @@ async def check_refusals(home: Path, model: Path, other: Path) -> None:
     assert "old: old.mcs has format 0; this version of macluster reads format 1." in listed.stdout
     for name in ("../trip", ".trip", "a/b", ""):
         assert "session" in await refused(home, "session", "save", name, status=2)
-    await facts(home, "load", str(other), "--topology", "single")
-    wrong = await refused(home, "session", "load", "trip")
-    assert f"It was saved from {model.name} (" in wrong
-    assert f", and {other.name} (" in wrong
     for name in ("cut", "changed", "old"):
         await facts(home, "session", "delete", name)
 
@@ -133,7 +147,6 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     model = made("llama")
     (expected,) = reference(model, [FIRST], 24)
     assert len(set(expected)) >= 12, "a reference that repeats one token proves nothing"
-    await demo.load()  # private, whatever was loaded before
 
     async def run(*how: str) -> dict[str, Any]:
         ran = await macluster(demo.home.root, "run", str(model), "-p", FIRST, "--max-tokens", "24", "--json", *how)
@@ -151,14 +164,14 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
         return [mac["sees"] for mac in view["macs"]]
 
     await demo.head.until(lambda w: all(mac.worker_pid for mac in w.now.peers), 60, "What each Mac says of its worker")
-    private, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
+    before, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
     forward = await run("--topology", "forward")
     assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")
     back = next(h for h in forward["hops"] if (h["from"], h["to"]) == ("mini", "studio"))
     assert back["bytes"] < min(h["bytes"] for h in forward["hops"] if h is not back) / 2
     assert await seen() == ["token ids", "hidden states of layers 5–6", "token ids, logits"]
     first = generation()
-    assert first > private
+    assert first > before
     assert (await run())["plan"]["topology"] == (await run("--topology", "forward"))["plan"]["topology"] == "forward"
     assert generation() == first
     given = ("--layers", "6:output,2:5,0:1")
@@ -178,25 +191,3 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     assert await seen() == ["token ids, logits", "", ""]
     refused = await macluster(demo.home.root, "load", str(model), "--layers", "0:1,3:5,6:output")
     assert (refused.returncode, "No Mac has layer 2." in refused.stderr) == (2, True)
-
-
-async def test_what_every_stage_does_is_traced_into_a_file_for_viewers(demo: Demo, tmp_path: Path) -> None:
-    if not (plan := demo.head.now.plan) or len(plan.stages) == 1:
-        await demo.load()
-    asked, file = await begin(demo.head, FIRST, 3000), tmp_path / "trace.json"
-    await tokens_seen(demo.head, asked, 1)
-    told = await facts(demo.home.root, "trace", "-o", str(file), "--seconds", "1")
-    await demo.head.client.cancel(asked)
-    plan = demo.head.now.plan
-    assert plan
-    assert [stage["mac"] for stage in told["stages"]] == [stage.peer for stage in plan.stages]
-    assert all(set(stage["decode"]) == {*PHASES, STEP_TOTAL} for stage in told["stages"])
-    assert [stage["clock_error_s"] > 0 for stage in told["stages"]] == [False, *[True] * (len(plan.stages) - 1)]
-    assert all(hop["flight_s"] is not None for hop in told["hops"])
-    for stage in told["stages"]:  # one machine, one clock
-        assert abs(stage["clock_ahead_s"]) <= stage["clock_error_s"]
-    tracks = opened(file.read_text("utf-8"))
-    assert {pid for pid, _ in tracks} == set(range(1, len(plan.stages) + 1))
-    slices = [one for track in tracks.values() for one in track]
-    assert min(one["ts"] for one in slices) == 0
-    assert {one["name"] for one in slices} >= {"layers_compute", "aead_seal", "readback"}
