@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -152,6 +153,7 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     raise_descriptor_limit()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file of it or its workers would hold words and keys
     try:
         config = config_from(args)
         limit_stderr_log(config.home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ def home_lock(home: Home) -> Iterator[None]:
     try:
         fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", "Move it away, and try again.") from error
+        cure = "Move it away, and try again."
+        if error.errno in (errno.EROFS, errno.EACCES):
+            cure = "Choose a folder in which this account can write, with --home."
+        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", cure) from error
     try:
         _lock(fd, home)
         yield
