@@ -22,7 +22,7 @@ import msgspec
 from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
-from core.events import PairingChanged, PlanLoaded, Transfer
+from core.events import PairingChanged, PlanLoaded
 from core.models.files.checked_files import name_of
 from core.requests.plans import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
@@ -35,7 +35,7 @@ from tui.cli.launch import home_of, preferences_of
 from tui.cli.load import loaded
 from tui.cli.output import Facts, print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
-from tui.cli.status import trust_line
+from tui.cli.status import disk_facts, trust_line
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
@@ -130,31 +130,6 @@ class Demo:
                 raise
         await self.head.until(self._all_linked, START_S, "Linking the nodes")
         return await loaded(self.head, request)
-
-    def fetched(self, mark: int = 0, until: int | None = None) -> dict[str, int]:
-        """Bytes downloaded or copied by each Mac, by device id, in the head's events `mark` to `until`."""
-        came: dict[str, int] = {}
-        there: dict[str, int] = {}
-        for event in self.head.seen[mark:until]:
-            if isinstance(event, Transfer) and event.total:
-                before = there.get(event.mac, event.done)
-                came[event.mac] = came.get(event.mac, 0) + event.done - before
-                there[event.mac] = event.done
-                if event.is_over:
-                    del there[event.mac]
-        return came
-
-    def disk_facts(self) -> dict[str, Facts]:
-        """By name: the bytes of the model that each Mac fetched, and those on its disk."""
-        macs, fetched = {peer.name: peer for peer in self.head.now.peers}, self.fetched()
-        places = {NAMES[0]: Path(self.model)} | {
-            name: self._home(index).models for index, name in enumerate(NAMES[: len(self._nodes)]) if index
-        }
-        return {
-            name: {"fetched_bytes": fetched.get(macs[name].device_id, 0), "disk_bytes": _bytes_below(place)}
-            for name, place in places.items()
-            if name in macs
-        }
 
     @property
     def pulled(self) -> tuple[str, ...]:
@@ -256,11 +231,6 @@ class Demo:
         return len(linked) == len(self._nodes)
 
 
-def _bytes_below(folder: Path) -> int:
-    """Disk space of the files below `folder`, in bytes; holes take none."""
-    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
-
-
 async def pair(one: Watch, other: Watch) -> None:
     """Pair two nodes as two people would, each typing the other's digits; raises PairingError."""
     marks = [len(one.seen), len(other.seen)]
@@ -329,7 +299,10 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
         print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))
         print(trust_line(demo.head.now.trust, plan))
         print(f"\n> {clean_text(prompt)}", flush=True)
-    disks = demo.disk_facts() if args.weights == "remote" else {}
+    disks: dict[str, Facts] = {}
+    if args.weights == "remote":
+        names = {peer.device_id: peer.name for peer in demo.head.now.peers}
+        disks = {names[mac]: facts for mac, facts in disk_facts(await demo.head.client.disks()).items()}
     await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof}, of_workers=disks)
     return 0
 

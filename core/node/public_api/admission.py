@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.errors import Busy
+from core.errors import Busy, TrustError
 from core.node.base.http_clients import HttpClients
 from core.node.config import ApiOptions
 from core.node.public_api.api_clients import Clients
@@ -46,7 +46,10 @@ class ClientAdmission:
         if request.path in OPEN:
             return await handler(request)
         given = _BEARER.sub("", request.headers.get("Authorization", "")) or request.headers.get("x-api-key", "")
-        owner = self._keys.owner(given) if given else None
+        try:
+            owner = self._keys.owner(given) if given else None
+        except TrustError:  # its words name a folder, and this client has proved nothing
+            return refused(503, "This Mac can't read its API keys. `macluster serve --keys` says why.")
         if owner is None and not self._options.no_key:
             return refused(401, "The API key is missing or wrong. `macluster serve --new-key NAME` makes one.")
         request[OWNER] = owner or ""

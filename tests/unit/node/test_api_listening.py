@@ -123,6 +123,15 @@ async def test_what_no_handler_can_read_is_refused_in_json_and_is_no_defect(
         assert defects == ["An API request"]
 
 
+@pytest.mark.promise("T9")
+async def test_keys_that_cannot_be_read_are_told_to_a_client_without_the_folder(tmp_path: Path, model: Path) -> None:
+    async with served_harness(tmp_path, model) as harness:
+        (tmp_path / "keys.json").chmod(0o644)
+        for headers in ({}, {"x-api-key": "no"}):
+            said = await harness.asker.get("/models", headers=headers)
+            assert (said.status_code, "keys" in said.text, str(tmp_path) in said.text) == (503, True, False)
+
+
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
     async with served_harness(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as harness:
         assert harness.served.url.startswith("https://")
