@@ -24,7 +24,7 @@ from tests.support.search import SEARCH
 
 # no time gates, also none for making an input: machines are shared
 settings.register_profile(
-    "macluster", max_examples=100 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "macluster", max_examples=60 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("macluster")
 
