@@ -132,7 +132,18 @@ async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victi
 
 
 def test_no_escape_of_a_model_reaches_the_terminal_through_the_demo(model: Path) -> None:
-    words_of_demo = ("demo", "--no-multicast", "--model", str(model), "--prompt", "hello", "--max-tokens", "60")
+    words_of_demo = (
+        "demo",
+        "--macs",
+        "1",
+        "--no-multicast",
+        "--model",
+        str(model),
+        "--prompt",
+        "hello",
+        "--max-tokens",
+        "60",
+    )
     with Terminal([sys.executable, "-m", "tui.cli.main", *words_of_demo], {}) as terminal:
         assert terminal.process.wait(240) == 0
     assert "WORDS" in terminal.text

@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 120.0
-FLOOD_S = 3.0
-SHORT, LONG, MORE = 64, 500, 16
+FLOOD_S = 1.5
+SHORT, LONG, MORE = 32, 320, 16
 CABLE = "thunderbolt0"
 
 

@@ -177,6 +177,7 @@ MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all 
     "peers/speed_test.py",
     "answers/model_tokenizer.py",
     "answers/tokenizer_process.py",
+    "disks/hub_transfers.py",
     "disks/whole_file_hash.py",
     "peers/path_rate.py",
 }
