@@ -121,7 +121,7 @@ class Tokens:
     """
 
     def __init__(self, wrapper: Any, directory: Path) -> None:
-        self._wrapper, self._directory, self._checks = wrapper, directory, ReadyChild()
+        self._wrapper, self._directory, self._checks = wrapper, directory, ReadyChild().run
         vocabulary = wrapper.get_vocab()
         self._form, self._marks = form_of(wrapper), harmony_marks(wrapper, vocabulary)
         ends = {token for token, mark in self._marks.items() if mark == CALL_END}
@@ -234,7 +234,7 @@ class Tokens:
 
         form = JSON_TAGS if self._marks else self._form
         alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
-        check(parts | alone, self._checks.run)
+        check(parts | alone, self._checks)
         if self._marks and not raw:
             must_call_in = calls.max_tokens if calls.must_call else 0
             grammar = harmony_grammar(parts.get(""), callable_, mark, must_call_in=must_call_in)
