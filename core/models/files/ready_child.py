@@ -72,6 +72,11 @@ def _exchanged(child: Child, job: Job, request: bytes) -> tuple[int, bytes]:
     raise EOFError
 
 
+def run_one(job: Job, request: bytes) -> tuple[int, bytes]:
+    """Run one job in a child of its own."""
+    return ReadyChild().run(job, request)
+
+
 def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoReturn:
     """Main loop of the child: after `get_ready`, `work` returns exit status and answer of each job, within `seconds` of
     processor time.

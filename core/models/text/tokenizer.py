@@ -27,7 +27,8 @@ from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
-from core.models.files.ready_child import ReadyChild
+from core.models.files.ready_child import run_one
+from core.models.files.sandbox import Run
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
@@ -120,8 +121,8 @@ class Tokens:
     `longest`: characters of the longest token, 0 if tokens aren't pieces of text.
     """
 
-    def __init__(self, wrapper: Any, directory: Path) -> None:
-        self._wrapper, self._directory, self._checks = wrapper, directory, ReadyChild().run
+    def __init__(self, wrapper: Any, directory: Path, checks: Run) -> None:
+        self._wrapper, self._directory, self._checks = wrapper, directory, checks
         vocabulary = wrapper.get_vocab()
         self._form, self._marks = form_of(wrapper), harmony_marks(wrapper, vocabulary)
         ends = {token for token, mark in self._marks.items() if mark == CALL_END}
@@ -132,8 +133,10 @@ class Tokens:
         self.longest = max(map(len, vocabulary)) if self._bytes_by_piece else 0
 
     @classmethod
-    def load(cls, directory: Path) -> Tokens:
-        """Load the tokenizer in `directory`, offline and without its code. Raises ModelNotFound, BadModel."""
+    def load(cls, directory: Path, checks: Run = run_one) -> Tokens:
+        """Load the tokenizer in `directory`, offline and without its code; grammars are checked first in a child that
+        `checks` runs. Raises ModelNotFound, BadModel.
+        """
         settings = read_settings(directory)  # checks file sizes, because transformers opens any file
         check_suitable(settings)
         generation = settings.json("generation_config.json")
@@ -154,7 +157,7 @@ class Tokens:
         templates = wrapper._tokenizer.chat_template
         if isinstance(templates, dict) and templates and "default" not in templates:
             wrapper._tokenizer.chat_template = {**templates, "default": next(iter(templates.values()))}
-        return cls(wrapper, directory)
+        return cls(wrapper, directory, checks)
 
     def encode(
         self,

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import BadModel, MaclusterError
+from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import TRY_AGAIN, allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.harmony import Stream
@@ -64,7 +65,7 @@ class Tokenizing:
 
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
-            self._tokens = read = Tokens.load(Path(request.directory))
+            self._tokens = read = Tokens.load(Path(request.directory), ReadyChild().run)
             return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, longest=read.longest, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:
