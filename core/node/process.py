@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -154,6 +156,7 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     raise_descriptor_limit()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file of it or its workers would hold words and keys
     try:
         config = config_from(args)
         limit_stderr_log(config.home)
@@ -173,7 +176,10 @@ def home_lock(home: Home) -> Iterator[None]:
     try:
         fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", "Move it away, and try again.") from error
+        cure = "Move it away, and try again."
+        if error.errno in (errno.EROFS, errno.EACCES):
+            cure = "Choose a folder in which this account can write, with --home."
+        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", cure) from error
     try:
         _lock(fd, home)
         yield

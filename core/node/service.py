@@ -17,6 +17,7 @@ from core.errors import NodeError, SealError, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.prevent_sleep import stays_awake
+from core.node.base.last_run import read_last_run, record_led
 from core.node.config import NodeConfig
 from core.node.disks.copy_checks import PARTIAL
 from core.node.parts import NodeParts
@@ -37,6 +38,7 @@ class Node:
     def __init__(self, config: NodeConfig, on_served: Callable[[ApiServed], None] = lambda _: None) -> None:
         self._config, self._on_served = config, on_served
         self._stopping = asyncio.Event()
+        self._led = ""  # the model that was recorded last
         self._again: NodeConfig | None = None
         self.parts = NodeParts(config, self._stopping)
         self.parts.node.signals.on(KeyReplaced, self._start_anew)
@@ -64,6 +66,9 @@ class Node:
         parts.peers.table.refresh_own()
         parts.ring.supervisor.start()
         parts.disks.transfers.own.restore()
+        if (last := read_last_run(self._config.home)) and (led := last.led):
+            said = f"{led} was loaded when the node of this Mac was killed. Load it again: `macluster load {led}`."
+            parts.node.journal.warn(said)
         await parts.local_server.start(self._config.home.socket)
         if self._config.serves:
             self._on_served(await parts.api.api.start())
@@ -114,6 +119,7 @@ class Node:
             parts.peers.table.sweep()
             parts.api.api.clients.look()
             parts.relay.relay.look()
+            self._note_led()
             if number % SAVE_EVERY == 0:
                 self._remember()
             if (counters := self._counters()) != parts.node.bus.now.counters:
@@ -149,6 +155,14 @@ class Node:
             mdns_evicted=parts.peers.sightings.evicted,
             mdns_refused=parts.peers.discovery.refused,
         )
+
+    def _note_led(self) -> None:
+        """Record the model for the next node, which offers it if this one is killed."""
+        plan = self.parts.ring.leader.plan
+        if self.parts.node.bus.now.recovery or self._led == (led := plan.model if plan else ""):
+            return
+        self._led = led
+        record_led(self._config.home, led)
 
     def _remember(self) -> None:
         with suppress(TrustError):  # a full disk loses only a hint

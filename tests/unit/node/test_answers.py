@@ -912,6 +912,11 @@ async def test_a_prompt_that_can_never_fit_is_refused_before_it_is_read(
         await harness.ends_all()
 
 
+async def test_a_call_of_a_tool_that_is_not_there_is_refused_in_words(harness: AnswersHarness) -> None:
+    with pytest.raises(UsageError, match="must call 'go', which is not among its tools"):
+        await harness.ask(must_call=("go",))
+
+
 @pytest.mark.promise("P29")
 async def test_nothing_of_an_answer_that_is_not_kept_is_saved_with_a_conversation(harness: AnswersHarness) -> None:
     own = await harness.ask("mine")
