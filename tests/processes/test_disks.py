@@ -21,6 +21,7 @@ from tui.cli.watch import Watch
 
 WAIT_S = 120.0
 PROMPT = "a hop is"
+LONG = 120
 
 
 def transfers(watch: Watch, mark: int = 0) -> list[Transfer]:
@@ -59,7 +60,7 @@ async def test_models_come_to_the_disks_where_they_are_missing(made: Make, monke
     (repo / "modeling.py").write_text("raise SystemExit")
     async with running_hub(repo, "acme/toy") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        async with running_demo(made("llama"), (64, 32)) as demo:
+        async with running_demo(made("llama"), (64, 32), load=None) as demo:
             own, other = (next(p.device_id for p in w.now.peers if p.is_self) for w in demo.watches)
             await copied(demo, solo, own, other)
             await downloaded(demo, hub, own, other)
@@ -99,8 +100,8 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     assert await mbp.client.trim(TrimRequest()) == []
     with pytest.raises(UsageError, match="macluster did not write"):
         await head.client.trim(TrimRequest(model="solo", go=True))
-    (expected,) = reference(solo, [PROMPT], 200)
-    running, mark = await begin(head, PROMPT, 200), len(head.seen)
+    (expected,) = reference(solo, [PROMPT], LONG)
+    running, mark = await begin(head, PROMPT, LONG), len(head.seen)
     await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))
     assert (await ended(head, mark)).state == "done"
     assert {t.mac for t in transfers(head, mark)} == {other}

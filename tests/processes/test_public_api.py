@@ -48,7 +48,7 @@ KEY = "sesame"
 PROMPT = "a hop is"
 ASKED: Any = [{"role": "user", "content": PROMPT}]
 CALLS = [("look_up", {"word": "höp"}), ("look_up", {"word": "ring", "deep": True})]
-TOKENS = 24
+TOKENS = 16
 
 
 @cache

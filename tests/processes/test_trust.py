@@ -57,7 +57,7 @@ async def paired(model: Path) -> AsyncIterator[Demo]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
     """Three Macs with the model loaded and one that is not paired yet; later tests here revoke them one by one."""
-    async with paired(made("llama")) as running:
+    async with paired(made("llama", layers=4)) as running:
         await running.load()
         yield running
 
@@ -65,7 +65,7 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def headless(made: Make) -> AsyncIterator[Demo]:
     """For the two tests that lose the first admin, then disagree."""
-    async with paired(made("llama")) as running:
+    async with paired(made("llama", layers=4)) as running:
         yield running
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from os import environ
 from pathlib import Path
 
 import msgspec
@@ -39,6 +38,7 @@ from tui.cli.status import disk_facts, trust_line
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
+from tui.own_node import start_node
 
 NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
@@ -179,13 +179,11 @@ class Demo:
         return self._home(index).models if index and self._config.remote_weights else model
 
     def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        home = self._home(index).root
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        command = [
-            *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
-            *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
-            *("--models", str(self._models(index, model)), "--until-eof", "--discard", "--key", "file"),
-            *("--group", self._group, *peers),
+        return start_node(
+            self._home(index),
+            *("--name", NAMES[index], "--host", LOOPBACK_HOST, "--port", "0", "--chip", CHIPS[index]),
+            *("--budget", str(self._config.budgets_gb[index]), "--models", str(self._models(index, model))),
+            *("--discard", "--key", "file", "--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
             *(
@@ -193,16 +191,7 @@ class Demo:
                 for port in self._config.api_ports[index : index + 1]
                 for part in ("--serve", "--api-port", str(port), "--queue", str(self._config.api_queue))
             ),
-        ]
-        with (home / "node.stderr").open("wb") as complaints:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                env={**environ, "PYTHONSAFEPATH": "1"},
-                start_new_session=True,
-            )
+        )
 
     async def find_each_other(self) -> None:
         """Make the nodes find each other by Bonjour, or else by direct addresses."""

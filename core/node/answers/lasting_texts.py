@@ -30,13 +30,13 @@ from core.node.answers.tokenizer_process import Answer, TokenizerProcess, answer
 StreamRequest = Decode | EndStream | BeginReading | ReadText | EndReading
 
 
-class _Asked(NamedTuple):
+class _AskedText(NamedTuple):
     request: StreamRequest
     then: Callable[[TextAnswer], None]
 
 
 @dataclass
-class _Stream:
+class _TextStream:
     """A stream as the next process has to know it."""
 
     decoded: Decode | None = None  # the last request
@@ -71,8 +71,8 @@ class LastingTexts:
 
     def __init__(self, process: TokenizerProcess, start: Callable[[], Awaitable[TokenizerProcess]]) -> None:
         self.process, self._start = process, start
-        self._asked: deque[_Asked] = deque()
-        self._streams: dict[str, _Stream] = {}
+        self._asked: deque[_AskedText] = deque()
+        self._streams: dict[str, _TextStream] = {}
         self._broken: dict[str, Refused] = {}  # streams at which processes ended
         self._suspect = ""  # the stream at which the last process ended
         self._restarting: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class LastingTexts:
                 self._broken.pop(request.stream, None)
             then(refused)
             return
-        self._asked.append(_Asked(request, then))
+        self._asked.append(_AskedText(request, then))
         if self._restarting is None:
             self.process.ask(request, partial(self._answered, self.process))
 
@@ -109,7 +109,7 @@ class LastingTexts:
             return
         request, then = self._asked.popleft()
         if not isinstance(answer, Refused):
-            stream = self._streams.setdefault(request.stream, _Stream())
+            stream = self._streams.setdefault(request.stream, _TextStream())
             stream.note(request)
             if not (stream.decoded or stream.begun):
                 del self._streams[request.stream]

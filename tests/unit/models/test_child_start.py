@@ -36,7 +36,7 @@ def test_a_child_of_one_job_that_cannot_start_gives_its_last_words() -> None:
 
 def test_so_does_a_child_that_does_one_job_after_the_other() -> None:
     with pytest.raises(NodeError, match=LAST_WORDS):
-        ReadyChild(MISSING).run(JOB, b"")
+        ReadyChild().run(JOB, b"")
 
 
 async def test_so_does_the_process_of_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
