@@ -1,4 +1,5 @@
-PYTHON ?= python3
+# the python3 that comes with macOS is too old
+PYTHON ?= $(or $(shell for each in python3.14 python3.13 python3.12 python3.11; do command -v $$each && break; done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -41,8 +42,7 @@ soak: $(STAMP)  ## answers, cancels, reloads, Macs that come and go for HOURS; w
 lint: $(STAMP)  ## style, types, import contracts, dead code, plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy && wait $$!
 	@$(BIN)/lint-imports
 	@$(BIN)/vulture
 	@$(BIN)/python -m tests.plain_english
@@ -63,9 +63,16 @@ screenshots: $(STAMP)  ## record the real demo and draw every screen of the READ
 
 $(STAMP): pyproject.toml
 	@echo "Setting up $(VENV) (once, a minute or two) ..." >&2
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "macluster needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11")'
-	@$(PYTHON) -m venv $(VENV)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
+	elif command -v uv >/dev/null; then rm -rf $(VENV) && uv venv --quiet --seed --python 3.13 $(VENV); \
+	else echo "macluster needs Python 3.11 or newer. Install uv, which brings one, then type make again:" >&2; \
+	  echo "  curl -LsSf https://astral.sh/uv/install.sh | sh" >&2; \
+	  echo "Or install it by Homebrew (brew install python) or from python.org." >&2; exit 1; fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' >&2
+	@# Python skips the .pth file of an editable install where macOS hides .venv, as in Documents and on the Desktop
+	@ln -sfn "$(CURDIR)/core" "$(CURDIR)/tui" "$(CURDIR)/macluster.py" \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@$(BIN)/macluster --version >/dev/null || { echo "The set-up failed: $(BIN)/macluster does not start." >&2; exit 1; }
 	@touch $@
 
 clean:

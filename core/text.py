@@ -16,6 +16,7 @@ NAME_BYTES = 32
 
 _BIDI = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
 _SEPARATORS = {0x2028: "\n", 0x2029: "\n"}
+_ONE_LINE = {0x09: " ", 0x0A: " "}
 
 
 def clean_name(raw: bytes | str) -> Clean | None:
@@ -45,6 +46,11 @@ def clean_text(raw: str) -> Clean:
     if raw.isascii() and raw.isprintable():
         return Clean(raw)
     return Clean("".join(c for c in raw.translate(_SEPARATORS) if _fits_text(ord(c))))
+
+
+def clean_line(raw: str) -> Clean:
+    """Like `clean_text`, in one line: no text that is shown in a list can look like another entry."""
+    return Clean(clean_text(raw).translate(_ONE_LINE))
 
 
 def _fits_text(code: int) -> bool:

@@ -12,18 +12,20 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from core.models.lean_imports import import_transformers_late
 from core.settings import DEVICE
 from tests.support.search import SEARCH
 
 # no time gates, also none for making an input: machines are shared
 settings.register_profile(
-    "macluster", max_examples=100 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "macluster", max_examples=60 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("macluster")
 
@@ -41,6 +43,9 @@ os.environ["MLX_DISABLE_COMPILE"] = "1"
 # tokens are comparable on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
 os.environ[DEVICE] = "cpu"
 
+# mlx-lm imports transformers, whose list of models takes a second in each process that collects the tests
+import_transformers_late()
+
 gc.disable()  # until everything is collected: no import is garbage
 
 # files that start nodes, workers or terminals, or search for rare faults
@@ -48,7 +53,7 @@ SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "
 # of pytest's folder: a socket's path below may have 103 bytes, and a Mac's folder for temporary files is long
 LONGEST = 35
 # they take minutes, and start first so that none runs alone at the end
-LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_going_on.py", "test_hub_disks.py")
+LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_engine.py", "test_hub_disks.py")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -75,13 +80,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported objects, so that the garbage collector skips them; compute on the CPU."""
+    """Freeze imported objects, so that the garbage collector skips them; compute on the CPU; parse CSS once."""
+    if "textual" in sys.modules:
+        share_parsed_css()
     if "mlx.core" in sys.modules:
         from core.models.metal import obey_device
 
         obey_device()
     gc.freeze()
     gc.enable()
+
+
+def share_parsed_css() -> None:
+    """Let all apps of this process share what Textual parses, which is a fifth of the start of each."""
+    from textual.css.stylesheet import Stylesheet
+
+    parsed: dict[Any, list[Any]] = {}
+    parse = Stylesheet._parse_rules
+
+    def once(sheet: Stylesheet, css: str, **where: Any) -> list[Any]:
+        key = (css, tuple(where.items()), frozenset(sheet._variables.items()))
+        if key not in parsed:
+            parsed[key] = parse(sheet, css, **where)
+        return parsed[key]
+
+    Stylesheet._parse_rules = once  # type: ignore[method-assign, assignment]
 
 
 @pytest.fixture(autouse=True)

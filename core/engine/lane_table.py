@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, gather, join, leave, split
-from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
+from core.engine.prefix_cache import LEAST_REUSED, Lent
 from core.engine.ring_work import Copy, Extract, Op, Trim
 from core.engine.running import Row
 
@@ -34,10 +34,12 @@ class Removed(NamedTuple):
 
 
 class LaneTable:
-    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own."""
+    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own. Memory is
+    reserved for `growth` tokens more than a row has.
+    """
 
-    def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool) -> None:
-        self.most_lanes, self._handles, self._is_batched = most_lanes, handles, batched
+    def __init__(self, most_lanes: int, handles: Iterator[int], growth: int, *, batched: bool) -> None:
+        self.most_lanes, self._handles, self._is_batched, self.growth = most_lanes, handles, batched, growth
         self.rows: dict[str, Row] = {}  # running rows, by request id
         self.leaving: dict[str, Row] = {}  # ended, but still in their lanes and in memory
         self.lanes: list[Lane] = []  # decoding; the one whose last step is oldest comes first
@@ -61,19 +63,42 @@ class LaneTable:
 
     @property
     def reserved_tokens(self) -> int:
-        return sum(tokens_of(row.request) for row in self.held)
+        return sum(row.reserved(self.growth) for row in self.held)
+
+    @property
+    def most_tokens(self) -> int:
+        """The most memory that the rows may come to take."""
+        return sum(row.most_tokens for row in self.held)
 
     def claimed_tokens(self, chunk: int, draft: int) -> int:
-        """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
-        rows, lanes = {**self.rows, **self.leaving}, (*self.lanes, *self.reading)
+        """Memory of the rows after their next chunk or draft step, in tokens."""
 
         def claim(row: Row) -> int:
             more = 1 + draft if row.is_ready else chunk
-            return min(tokens_of(row.request), row.position + row.excess + more)
+            return min(row.most_tokens, row.position + row.excess + more)
 
-        together = {name for lane in lanes for name in lane.rows}
-        alone = sum(claim(row) for name, row in rows.items() if name not in together)
-        return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
+        return self.padded_tokens({**self.rows, **self.leaving}, claim)
+
+    def padded_tokens(self, rows: Mapping[str, Row], need: Callable[[Row], int]) -> int:
+        """Memory of `rows`, where a row alone has `need`: those of a lane are padded alike."""
+        lanes = [[row for name in lane.rows if (row := rows.get(name))] for lane in (*self.lanes, *self.reading)]
+        together = {row.request.request_id for lane in lanes for row in lane}
+        alone = sum(need(row) for name, row in rows.items() if name not in together)
+        return alone + sum(len(lane) * max(map(need, lane)) for lane in lanes if lane)
+
+    def reserved_with(self, tokens: int) -> int:
+        """Memory that the rows have or soon need, together with a new one of `tokens`, in the lanes that they join."""
+        lanes = [
+            [row.reserved(self.growth) for name in lane.rows if (row := self.rows.get(name))] for lane in self.lanes
+        ]
+        in_lanes = {name for lane in self.lanes for name in lane.rows}
+        outside = [row.reserved(self.growth) for row in self.held if row.request.request_id not in in_lanes]
+        for need in (*outside, tokens):
+            if len(lanes) < self.most_lanes:
+                lanes.append([need])
+            else:
+                min(lanes, key=len).append(need)
+        return sum(len(lane) * max(lane, default=0) for lane in lanes)
 
     def lent(self) -> list[Lent]:
         """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""

@@ -9,7 +9,7 @@ that none waits for the others. Answers that are nearly done go first, alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Work
 from core.engine.running import Row
 from core.events import Batch, FinishReason
+from core.settings import ROW_GROWTH
 
 MAX_SCORED_TOKENS: Final = 64  # prompt tokens whose logits, a whole vocabulary each, are in memory at a time
 
@@ -57,7 +58,8 @@ class PrefillProgress(NamedTuple):
 class Scheduler:
     """Chooses the next work for a ring of `stages` stages.
 
-    Up to `rows` requests run, whose prompts and answers may take `context` tokens together; one always runs. Up to
+    Up to `rows` requests run, which share `context` tokens of memory; one always runs. A row has `growth` tokens more
+    than it takes; if memory runs out, the row that came last is `displaced` and waits until it fits again. Up to
     `queue` more wait. If `batched`, rows share `lanes` lanes, by default one per stage, so that no stage waits for the
     ring; else each row has its own. `chunk`: tokens of a prompt that travel together; `window`: chunks on the ring at
     most; both may be set at any time.
@@ -81,6 +83,7 @@ class Scheduler:
         draft: int = 0,
         trim_limit: int | None = None,
         drafter: Drafter | None = None,
+        growth: int = ROW_GROWTH,
     ) -> None:
         self._one_drafter = drafter
         self.chunk, self.window = chunk, window
@@ -88,12 +91,16 @@ class Scheduler:
         handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
         self._prefixes = PrefixCache(rows + 1, context, trim_limit, handles)
-        self._table = LaneTable((lanes or stages) if batched else rows, handles, batched=batched)
+        self._table = LaneTable(
+            (lanes or stages) if batched else rows, handles, max(growth, 1 + draft), batched=batched
+        )
         self._queue = Admission(self._table, self._prefixes, most_rows=rows, queue=queue, draft=draft)
         self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or ever
         self._chunks = 0  # on the ring
         self._has_lost = False  # rows whose memory must be freed
+        self._displaced: list[Request] = []
+        self._is_crowded = False  # a row was displaced, and none has ended since
 
     @property
     def running(self) -> int:
@@ -164,7 +171,7 @@ class Scheduler:
         """Make a row for caches that come from elsewhere, after the Restore in the next composition. No prompt reuses
         it before `settle`. Raises Busy if the memory is needed.
         """
-        parked, ops = self._prefixes.hold(tuple(tokens), self._table.reserved_tokens)
+        parked, ops = self._prefixes.hold(tuple(tokens), self._table.most_tokens)
         self._ops += ops
         return parked
 
@@ -175,7 +182,7 @@ class Scheduler:
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        self._prefixes.pin(handle, self._table.reserved_tokens)
+        self._prefixes.pin(handle, self._table.most_tokens)
 
     def unpin(self, handle: int) -> None:
         self._prefixes.unpin(handle)
@@ -187,7 +194,31 @@ class Scheduler:
         """
         if self._is_steady:
             return None
-        return self._composition() or self._next_chunk() or self._next_step() or self._next_window()
+        self._displace()
+        if work := self._composition():
+            return work
+        if self._lacks_memory({**self._table.rows, **self._table.leaving}):
+            return None  # until displaced rows have left
+        return self._next_chunk() or self._next_step() or self._next_window()
+
+    def take_displaced(self) -> list[Request]:
+        """The rest of each request that lost its row for lack of memory, to be submitted again."""
+        displaced, self._displaced = self._displaced, []
+        return displaced
+
+    def _displace(self) -> None:
+        """Take their rows from the requests that came last, if the others need the memory."""
+        rows = self._table.rows
+        while self._lacks_memory(rows):
+            last = [*rows.values()][-1]
+            self._end(last.request.request_id, "cancelled")
+            self._displaced.append(last.rest)
+            self._is_crowded = True
+            self._leave()
+
+    def _lacks_memory(self, rows: Mapping[str, Row]) -> bool:
+        needed = self._table.padded_tokens(rows, lambda row: row.reserved(1 + self._draft))
+        return len(rows) > 1 and not self._prefixes.fits(0, needed)
 
     @property
     def _is_steady(self) -> bool:
@@ -287,7 +318,8 @@ class Scheduler:
         return lost
 
     def _composition(self) -> Compose | None:
-        self._ops += self._queue.admit(self.chunk)
+        if not (self._is_crowded and self._table.rows):
+            self._ops += self._queue.admit(self.chunk)
         self._snapshot()
         ops, empty = self._table.part_reading()
         self._ops += ops
@@ -388,6 +420,7 @@ class Scheduler:
 
     def _end(self, request_id: str, reason: FinishReason) -> EndedRow:
         row, is_in_lane = self._table.end(request_id)
+        self._is_crowded = False
         self._owed.discard(request_id)
         if row.is_lost and not is_in_lane:
             self._drop({row.handle})

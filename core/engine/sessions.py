@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from core.errors import MaclusterError, SealError, SessionError, UsageError
+from core.errors import MaclusterError, SessionError, UsageError
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession
 from core.text import clean_name
@@ -63,6 +63,10 @@ def path_of(folder: Path, name: str) -> Path:
         raise UsageError(
             what, "Take at most 32 letters, digits and signs, none of them / \\ or :, and no dot in front."
         )
+    for other in folder.glob(f"*{SUFFIX}"):
+        if other.stem != name and other.stem.casefold() == name.casefold():
+            what = f"The session {other.stem!r} has the same letters: on a Mac's disk both would be one file."
+            raise UsageError(what, "Use that name, or quite another one.")
     return folder / f"{name}{SUFFIX}"
 
 
@@ -80,22 +84,19 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
     """
     header = msgspec.msgpack.encode(session)
     left = set(range(session.caches))
-    try:
-        private_folder(path.parent, SealError)
-        with sealing(path, secret, PURPOSE) as write:
+    private_folder(path.parent, SessionError)
+    with sealing(path, secret, PURPOSE, SessionError) as write:
 
-            def put(index: int, data: Buffer) -> None:
-                left.remove(index)
-                write(_INDEX.pack(index) + _CACHE.pack(len(data), sha256(data).digest()))
-                write(data)
+        def put(index: int, data: Buffer) -> None:
+            left.remove(index)
+            write(_INDEX.pack(index) + _CACHE.pack(len(data), sha256(data).digest()))
+            write(data)
 
-            write(_PREFIX.pack(MAGIC, FORMAT) + _LENGTH.pack(len(header)) + header)
-            yield put
-            if left:
-                raise SessionError(f"{len(left)} of {session.caches} layers were not given to {path.name}.")
-            write(_INDEX.pack(END))
-    except SealError as error:
-        raise SessionError(error.what, error.fix) from error
+        write(_PREFIX.pack(MAGIC, FORMAT) + _LENGTH.pack(len(header)) + header)
+        yield put
+        if left:
+            raise SessionError(f"{len(left)} of {session.caches} layers were not given to {path.name}.")
+        write(_INDEX.pack(END))
 
 
 def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int, bytes]]]:
@@ -144,7 +145,7 @@ def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
 
 def delete_session(folder: Path, name: str) -> None:
     """Delete a session and its key. Raises UsageError if it does not exist, SessionError."""
-    _forget(existing(folder, name))
+    forget(existing(folder, name), SessionError)
 
 
 def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
@@ -155,14 +156,14 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
             if not set(reading(path, secret)[0].macs).isdisjoint(macs):
                 shared.append(path)
     for path in shared:
-        _forget(path)
+        forget(path, SessionError)
     return len(shared)
 
 
 def forget_unfinished(folder: Path) -> None:
     """Remove a file that a killed process left half written. Raises SessionError."""
     for path in folder.glob(f"*{SUFFIX}.tmp"):
-        _forget(path)
+        forget(path, SessionError)
 
 
 class _Stream:
@@ -170,12 +171,12 @@ class _Stream:
 
     def __init__(self, path: Path, secret: bytes) -> None:
         self._name = path.name
-        self._chunks = read_sealed(path, secret, PURPOSE)
+        self._chunks = read_sealed(path, secret, PURPOSE, SessionError)
         self._held = bytearray()
 
     def take(self, length: int) -> bytes:
         while len(self._held) < length:
-            if not (chunk := self._next()):
+            if not (chunk := next(self._chunks, b"")):
                 raise SessionError(f"{self._name} ends in the middle.", DAMAGED)
             self._held += chunk
         taken = bytes(self._held[:length])
@@ -183,14 +184,8 @@ class _Stream:
         return taken
 
     def check_end(self) -> None:
-        if self._held or self._next():
+        if self._held or next(self._chunks, b""):
             raise SessionError(f"{self._name} has bytes after its end.", DAMAGED)
-
-    def _next(self) -> bytes:
-        try:
-            return next(self._chunks, b"")
-        except SealError as error:
-            raise SessionError(error.what, error.fix) from error
 
 
 def _caches(stream: _Stream, session: SessionFile, name: str) -> Iterator[tuple[int, bytes]]:
@@ -224,13 +219,6 @@ def _listed(path: Path, secret: bytes) -> SavedSession:
         size_bytes=size,
         created_at=session.created_at,
     )
-
-
-def _forget(path: Path) -> None:
-    try:
-        forget(path)
-    except SealError as error:
-        raise SessionError(error.what, error.fix) from error
 
 
 def _bits(kv_bits: int | None) -> str:

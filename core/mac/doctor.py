@@ -8,25 +8,28 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Final
 
 from core.mac import local_network_permission
-from core.mac.firewall import Firewall, firewall
+from core.mac.firewall import TOOL, Firewall, firewall, this_program
 from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
 from core.mac.open_file_limit import allowed_descriptors
+from core.mac.requirements import macos_version
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
 
 DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
 FEW_FILES: Final = 1024
+ACCELERATED: Final = 26  # the release from which MLX's build has kernels for the accelerators of an M5
 PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
 
 
@@ -37,15 +40,21 @@ async def examine_network(host: str) -> AsyncIterator[Finding]:
     if found:
         echoes = await asyncio.gather(*(asyncio.to_thread(echo, each.address) for each in found))
         yield multicast_finding(dict(zip((each.name for each in found), echoes, strict=True)), sys.platform)
-    yield firewall_finding(await asyncio.to_thread(firewall))
+    yield firewall_finding(await asyncio.to_thread(firewall), this_program())
 
 
-async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: int) -> AsyncIterator[Finding]:
+async def examine_machine(
+    folder: Path, budget_bytes: int, working_set_bytes: int, model_roots: Sequence[Path] = ()
+) -> AsyncIterator[Finding]:
     """Check whether this machine can run a model. `working_set_bytes`: the GPU's limit set by macOS (0: unknown)."""
+    if (closed := models_finding(await asyncio.to_thread(unreadable, model_roots), this_program())) is not None:
+        yield closed
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
     yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
     yield files_finding(allowed_descriptors())
     yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
+    if (older := build_finding(macos_version(), metal_build())) is not None:
+        yield older
 
 
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
@@ -89,13 +98,15 @@ def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
     return Finding(name="multicast", state="bad", what=f"Not available on {names}.", fix="Add Macs by address.")
 
 
-def firewall_finding(state: Firewall) -> Finding:
+def firewall_finding(state: Firewall, program: str) -> Finding:
+    """Whether the firewall lets other Macs in; `program` is the file that it asks about."""
     match state:
         case "off":
             return Finding(name="firewall", state="ok", what="The firewall of macOS is off.")
         case "on":
-            cure = "If Macs don't connect, allow python3 in System Settings > Network > Firewall > Options."
-            return Finding(name="firewall", state="warn", what="On: python3 must be allowed.", fix=cure)
+            allow = " && ".join(f'sudo {TOOL} {word} "{program}"' for word in ("--add", "--unblockapp"))
+            cure = f"If Macs don't connect: `{allow}`, or System Settings > Network > Firewall > Options."
+            return Finding(name="firewall", state="warn", what=f"On: {program} must be allowed.", fix=cure)
         case "closed":
             cure = 'System Settings > Network > Firewall > Options: turn off "Block all incoming connections".'
             return Finding(name="firewall", state="bad", what="All incoming connections are blocked.", fix=cure)
@@ -120,7 +131,8 @@ def memory_finding(physical: int, used: int, budget: int, working_set: int) -> F
         return Finding(name="memory", state="warn", what=what, fix=cure)
     what = f"Models can use {budget / GB:.0f} GB; {used / GB:.0f} of {physical / GB:.0f} GB are in use now."
     if physical - used >= min(budget, physical) / 2:
-        return Finding(name="memory", state="ok", what=what)
+        kept = f"{(physical - budget) / GB:.0f} GB stay for other programs; `macluster node --budget` changes that."
+        return Finding(name="memory", state="ok", what=what, fix=kept if budget < physical / 2 else "")
     return Finding(name="memory", state="warn", what=what, fix="Close large programs before loading a model.")
 
 
@@ -139,6 +151,52 @@ def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
     listed = ", ".join(f"{name} {found}" for name, found in packages.items())
     return Finding(name="programs", state="ok", what=f"Python {python}, {listed}.")
+
+
+def models_finding(closed: Sequence[Path], program: str) -> Finding | None:
+    """Folders of models that macOS closes to this program, as on an external disk and in Documents; None if none is."""
+    if not closed:
+        return None
+    what = f"macOS does not let macluster read {', '.join(map(str, closed))}."
+    cure = f"System Settings > Privacy & Security > Full Disk Access: add {program}, then start macluster again."
+    return Finding(name="models", state="bad", what=what, fix=cure)
+
+
+def unreadable(folders: Iterable[Path]) -> list[Path]:
+    closed = []
+    for folder in folders:
+        try:
+            os.listdir(folder)
+        except PermissionError:
+            closed.append(folder)
+        except OSError:
+            continue  # it is not there, or not connected now
+    return closed
+
+
+def build_finding(macos: str, build: str) -> Finding | None:
+    """Warn of MLX built for an older macOS than this one: it lacks the newest GPU's kernels; None if all is well."""
+    runs, made_for = _release(macos), _release(build)
+    if runs < ACCELERATED or not 0 < made_for < ACCELERATED:
+        return None
+    what = f"MLX is the build for macOS {made_for}, this Mac runs {runs}: an M5 computes prompts slower with it."
+    cure = f"`SYSTEM_VERSION_COMPAT=0 {sys.executable} -m pip install --force-reinstall --no-deps mlx-metal`"
+    return Finding(name="programs", state="warn", what=what, fix=cure)
+
+
+def metal_build() -> str:
+    """The macOS version that MLX's kernels were built for ("15.0"), by their wheel's tag; "" without such a wheel."""
+    try:
+        wheel = distribution("mlx-metal").read_text("WHEEL") or ""
+    except PackageNotFoundError:
+        return ""
+    found = re.search(r"macosx_(\d+)_(\d+)_", wheel)
+    return f"{found[1]}.{found[2]}" if found else ""
+
+
+def _release(macos: str) -> int:
+    first = macos.partition(".")[0]
+    return int(first) if first.isdecimal() else 0
 
 
 def _free_bytes(folder: Path) -> int:

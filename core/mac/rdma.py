@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from core.mac.interfaces import Interface
+from core.mac.requirements import macos_version
 from core.mac.system_command import said
 
 OLDEST: Final = (26, 2)
@@ -29,7 +29,7 @@ def look() -> RdmaSeen:
     """Query this machine; both commands only read."""
     if sys.platform != "darwin":
         return RdmaSeen()
-    return RdmaSeen(platform.mac_ver()[0], said(*STATUS), said(*DEVICES))
+    return RdmaSeen(macos_version(), said(*STATUS), said(*DEVICES))
 
 
 def why_not(seen: RdmaSeen) -> str:

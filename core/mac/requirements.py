@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from core.mac.system_command import said
 
 OLDEST_MACOS: Final = 14
+PRODUCT_VERSION: Final = ("/usr/bin/sw_vers", "-productVersion")
 TRANSLATED: Final = ("/usr/sbin/sysctl", "-n", "sysctl.proc_translated")
 
 
@@ -28,6 +29,13 @@ def this_machine() -> Machine:
         return Machine(system, machine)
     translated = said(*TRANSLATED).strip() if machine != "arm64" else ""
     return Machine(system, machine, translated, platform.mac_ver()[0])
+
+
+def macos_version() -> str:
+    """The version that this Mac's user knows, "" on other systems. Older Pythons see 16 instead of 26."""
+    if sys.platform != "darwin":
+        return ""
+    return said(*PRODUCT_VERSION).strip() or platform.mac_ver()[0]
 
 
 def unmet(here: Machine) -> str:

@@ -68,17 +68,22 @@ def import_for_layers_only() -> None:
 
 def import_for_text_only() -> None:
     """Import the parts of mlx_lm and transformers that a tokenizer needs; others load on first use."""
+    import_transformers_late()
+    sys.modules.setdefault("numpy", _Late("numpy", dict(_ARRAYS)))
+    sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # avoids importing asyncio
+    for name in _HUB:
+        sys.modules.setdefault(name, _LeftOut(name))
+    _import_without_commands()
+
+
+def import_transformers_late() -> None:
+    """Import the list of all models of transformers on first use."""
     from importlib import metadata  # not needed in a worker
 
     package = _Late("transformers", dict(_TEXT))
     package.__version__ = metadata.version("transformers")  # type: ignore[attr-defined]
     sys.modules.setdefault("transformers", package)
     sys.modules.setdefault("transformers.models", _Late("transformers.models", {}))
-    sys.modules.setdefault("numpy", _Late("numpy", dict(_ARRAYS)))
-    sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # avoids importing asyncio
-    for name in _HUB:
-        sys.modules.setdefault(name, _LeftOut(name))
-    _import_without_commands()
 
 
 def import_for_serving_only() -> None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
 from core.trust.identity import expand, extract
-from core.trust.private_files import folder_to_disk, open_private, replacing, to_disk
+from core.trust.private_files import ErrorClass, folder_to_disk, open_private, replacing, to_disk
 
 MAGIC: Final = b"MCS1"
 SALT_BYTES: Final = 32
@@ -35,42 +35,46 @@ def key_of(secret: bytes, salt: bytes, purpose: str) -> ChaCha20Poly1305:
     return ChaCha20Poly1305(expand(extract(salt, secret), b"macluster/1 " + purpose.encode()))
 
 
-def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: str) -> None:
+def write_sealed(
+    path: Path, pieces: Iterable[bytes], secret: bytes, purpose: str, error: ErrorClass = SealError
+) -> None:
     """Seal `pieces` of any sizes as the file `path` (see `sealing`)."""
-    with sealing(path, secret, purpose) as write:
+    with sealing(path, secret, purpose, error) as write:
         for piece in pieces:
             write(piece)
 
 
 @contextmanager
-def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffer], None]]:
+def sealing(
+    path: Path, secret: bytes, purpose: str, error: ErrorClass = SealError
+) -> Iterator[Callable[[Buffer], None]]:
     """Yield a function that writes pieces of a file; after the block it replaces `path`, whose key is destroyed. If the
-    block raises or the disk is full, the old file stays unchanged. Raises SealError.
+    block raises or the disk is full, the old file stays unchanged. Raises `error`.
     """
     salt = secrets.token_bytes(SALT_BYTES)
-    old = _open_to_forget(path)
+    old = _open_to_forget(path, error)
     try:
-        with replacing(path, SealError) as file:
+        with replacing(path, error) as file:
             file.write(MAGIC + salt)
             chunks = _Chunks(file, key_of(secret, salt, purpose))
             yield chunks.add
             chunks.finish()
         if old is not None:
-            _blank(old, path)
+            _blank(old, path, error)
     finally:
         if old is not None:
             os.close(old)
 
 
-def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
-    """Decrypt a file in chunks of 64 KiB. Raises SealError if it was changed or cut, or sealed elsewhere.
+def read_sealed(path: Path, secret: bytes, purpose: str, error: ErrorClass = SealError) -> Iterator[bytes]:
+    """Decrypt a file in chunks of 64 KiB. Raises `error` if it was changed or cut, or sealed elsewhere.
 
     Each chunk is verified, but only the end proves that none is missing: don't act on the content before.
     """
-    with open_private(path, SealError) as file:
+    with open_private(path, error) as file:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-            raise SealError(f"{path.name} is not a sealed file.", DAMAGED)
+            raise error(f"{path.name} is not a sealed file.", DAMAGED)
         key = key_of(secret, header[len(MAGIC) :], purpose)
         sealed, number = file.read(SEALED_CHUNK), 0
         while True:
@@ -79,48 +83,48 @@ def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
                 chunk = key.decrypt(_nonce(number, not following), sealed, None)
             except InvalidTag:
                 what = f"{path.name} was changed or cut, or another Mac sealed it (chunk {number})."
-                raise SealError(what, DAMAGED) from None
+                raise error(what, DAMAGED) from None
             yield chunk
             if not following:
                 return
             sealed, number = following, number + 1
 
 
-def forget(path: Path) -> None:
+def forget(path: Path, error: ErrorClass = SealError) -> None:
     """Delete a sealed file and leftovers of a broken write, after overwriting the salt: without it the key is lost.
 
     Limits: APFS, SSDs, snapshots and backups may keep the old block; there only FileVault protects it. Raises
-    SealError.
+    `error`.
     """
     for each in (path.with_name(path.name + ".tmp"), path):
-        fd = _open_to_forget(each)
+        fd = _open_to_forget(each, error)
         if fd is None:
             continue
         try:
-            _blank(fd, each)
+            _blank(fd, each, error)
         finally:  # a disk too full to overwrite is no reason to keep what somebody wants gone
             os.close(fd)
             each.unlink(missing_ok=True)
             folder_to_disk(each.parent)
 
 
-def _open_to_forget(path: Path) -> int | None:
+def _open_to_forget(path: Path, error: ErrorClass) -> int | None:
     try:
         return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
-    except OSError as error:
+    except OSError as problem:
         cure = "A symbolic link is not followed, and a file of another user is not touched: move it away."
-        raise SealError(f"{path} cannot be opened: {error.strerror}.", cure) from error
+        raise error(f"{path} cannot be opened: {problem.strerror}.", cure) from problem
 
 
-def _blank(fd: int, path: Path) -> None:
+def _blank(fd: int, path: Path, error: ErrorClass) -> None:
     try:
         os.pwrite(fd, bytes(HEADER_BYTES), 0)
         to_disk(fd)
-    except OSError as error:
-        what = f"The old key of {path.name} could not be overwritten: {error.strerror}."
-        raise SealError(what, "The old file is gone; only FileVault protects what the disk may still hold.") from error
+    except OSError as problem:
+        what = f"The old key of {path.name} could not be overwritten: {problem.strerror}."
+        raise error(what, "The old file is gone; only FileVault protects what the disk may still hold.") from problem
 
 
 class _Chunks:

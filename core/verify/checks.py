@@ -10,6 +10,7 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
+from core.mac.doctor import metal_build
 from core.mac.requirements import Machine, this_machine, unmet
 from core.verify import machine
 from core.verify.check import Check, Outcome, failed, passed, skipped
@@ -67,4 +68,5 @@ def outcome(found: Distribution, prefix: Path, here: Machine) -> Outcome:
     wrote = (found.read_text("INSTALLER") or "").strip()
     plain = wrote if wrote in _INSTALLERS else "another program"
     by = next((name for file, name in _LEFT_BY.items() if (prefix / file).exists()), plain)
-    return passed(f"a wheel, installed by {by}; this Python runs as {here.machine}")
+    build = f"; MLX's build for macOS {kernels}" if (kernels := metal_build()) else ""
+    return passed(f"a wheel, installed by {by}; this Python runs as {here.machine}{build}")

@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from core.link.network_paths import RANKS
 from core.mac import local_network_permission
 from core.mac.chip import chip_name, given_name
 from core.mac.doctor import FEW_FILES, firewall_finding, usable
-from core.mac.firewall import firewall
+from core.mac.firewall import firewall, this_program
 from core.mac.interfaces import Interface, interfaces, reachable
 from core.mac.multicast import echo
 from core.mac.network_kind import LISTED, listed_kinds, path_kind
@@ -113,8 +114,8 @@ def incoming(_: threading.Event) -> Outcome:
     """The macOS firewall lets other Macs in."""
     if (state := firewall()) == "unknown":
         return skipped("the firewall can only be checked on a Mac") if sys.platform != "darwin" else failed("no answer")
-    finding = firewall_finding(state)
-    words = f"{finding.what} {finding.fix}".strip()
+    finding = firewall_finding(state, Path(this_program()).name)  # its folder may name a person
+    words = f"{finding.what} {'See `macluster doctor`.' if state == 'on' else finding.fix}".strip()
     return failed(words) if finding.state == "bad" else passed(words)
 
 
@@ -229,4 +230,4 @@ def _rate(each: Interface) -> str:
 def kind_of(via: str) -> str:
     """Kind of a port named "Wi-Fi (en0)" or "en0", without the name itself, which may be personal."""
     kind, _, name = via.removesuffix(")").rpartition(" (")
-    return kind or path_kind(name, {}) or "another kind of port"
+    return (kind if kind in RANKS else "") or path_kind(name, {}) or "another kind of port"

@@ -149,8 +149,7 @@ class Head:
             return  # else the others would wait while this stage computes what has come back
         if answer := self.pipeline.take():
             self._handle_answer(answer)
-            if phases := self.pipeline.stage.meter.phases:
-                phases.lap("readback")
+            self.pipeline.stage.meter.lap("readback")
             if self.pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever get its turn
                 self._go_on()
                 self._report_batch()
@@ -183,6 +182,8 @@ class Head:
         if self.pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
+        for request in self._scheduler.take_displaced():
+            self._wait_again(request)
         if work is None and not self.sessions.is_due:
             return self.mirroring.put()
         self._report_batch()  # before this stage computes: the view must not lag a long first chunk
@@ -190,6 +191,15 @@ class Head:
         self.sessions.put()
         self.mirroring.put()
         return True
+
+    def _wait_again(self, rest: Request) -> None:
+        """Queue the rest of an answer whose row others needed; it goes on with a new sampler."""
+        before = self._rows.pop(rest.request_id)
+        self._dismiss([rest.request_id])
+        self._admit(rest)
+        if again := self._rows.get(rest.request_id):
+            before.go_on(again)
+            self._rows[rest.request_id] = before
 
     def _put(self, work: Work | None) -> None:
         sealed_s = self.pipeline.sealed_s

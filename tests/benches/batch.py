@@ -23,9 +23,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, system
+from core.bench.results import cores, end_in_order, system
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.results import Result
 from tests.benches.stage_timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
 from tests.support.worker_ring import RingAnswer, WorkerRing, a_request, ask_all, worker_ring
 

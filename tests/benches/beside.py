@@ -18,10 +18,11 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from tests.benches.figures import reach
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
+from tests.benches.results import Result, print_result
 from tests.benches.slow_macs import slowed
 from tests.support.worker_ring import Timed, WorkerRing, ask, worker_ring
 

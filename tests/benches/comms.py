@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.events import Plan
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
@@ -42,6 +42,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import reach
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import tensor_plan_of
 
 REACH: Final = 1.5

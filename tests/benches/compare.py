@@ -22,13 +22,14 @@ import msgspec
 import psutil
 from tokenizers import Tokenizer
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_process
 from core.settings import MIB
 from tests.benches.figures import speed
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.mlx_server import mlx_server
 from tests.benches.plain import FAMILY, plain_pipeline
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.errors import TransferError, error_from
 from core.events import Transfer
 from core.local.second_process import SecondProcess, second_process
@@ -34,6 +34,7 @@ from core.requests.plans import ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
 from core.trust.private_files import to_disk
 from tests.benches.figures import reach
+from tests.benches.results import Result, print_result
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.made_model import made_llama
 from tui.cli.watch import Watch

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, system
+from core.bench.results import cores, system
 from tests.benches.figures import reach
 from tests.benches.made_models import CIRCLE, ModelSize, make_striding
 from tests.benches.prompts import a_prompt
+from tests.benches.results import Result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 DRAFTED_OVER_PLAIN: Final = 1.6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from core.bench.results import Aim
+from tests.benches.results import Aim
 
 
 def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Aim:

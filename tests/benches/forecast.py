@@ -18,13 +18,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.errors import error_from
 from core.events import RequestDone
 from core.plan.forecast import CLEARLY_FASTER, PROMPT_TOKENS
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tests.benches.figures import reach
+from tests.benches.results import Result, print_result
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.load import loaded
 from tui.cli.made_model import made_llama

@@ -7,15 +7,29 @@ threads of a process over a turn: each side sends once and receives once per rou
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
-from core.local.hop.rounds import MAX_CPU_RATIO, Round, cpu_ratio, play_rounds
-from core.local.hop.turns import PAYLOAD_BYTES
+from core.bench.results import cores, end_in_order, positive, system
+from core.link.data_link import Receiver, Sender
+from core.link.frames import FrameType
+from core.local.hop_rounds import (
+    MAX_CPU_RATIO,
+    PAYLOAD_BYTES,
+    REQUEST,
+    WAIT_S,
+    HopLane,
+    Round,
+    array_lanes,
+    cpu_ratio,
+    fill,
+    play_rounds,
+)
 from tests.benches.figures import medians, reach
+from tests.benches.results import Result, print_result
 
 MEANING: Final = {
     "sealed": "array to array, TLS and seal",
@@ -23,6 +37,45 @@ MEANING: Final = {
     "memory_sealed": "memory to memory, TLS and seal",
     "memory_raw": "memory to memory, plain TCP",
 }
+
+
+class SealedMemory:
+    """The same number of bytes over the real data links, from memory to memory."""
+
+    def __init__(self, sender: Sender, receiver: Receiver) -> None:
+        self._sender, self._receiver = sender, receiver
+        self._room = memoryview(bytearray(PAYLOAD_BYTES))
+
+    def send(self) -> None:
+        self._sender.send(
+            FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=[self._room]
+        )
+
+    def receive(self) -> None:
+        self._receiver.recv(WAIT_S)
+
+
+class RawMemory:
+    """The same number of bytes over plain TCP, from memory to memory."""
+
+    def __init__(self, out: socket.socket, into: socket.socket) -> None:
+        self._out, self._into = out, into
+        self._room = memoryview(bytearray(PAYLOAD_BYTES))
+
+    def send(self) -> None:
+        self._out.sendall(self._room)
+
+    def receive(self) -> None:
+        fill(self._into, self._room)
+
+
+def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
+    """The lanes of arrays, and those from memory to memory: waking MLX costs as much as a whole plain hop."""
+    memory: dict[str, HopLane] = {
+        "memory_sealed": SealedMemory(sender, receiver),
+        "memory_raw": RawMemory(out, into),
+    }
+    return array_lanes(sender, receiver, out, into) | memory
 
 
 class HopResult(Result, frozen=True, kw_only=True):
@@ -40,7 +93,7 @@ class HopResult(Result, frozen=True, kw_only=True):
 
 def measure(rounds: int, hops: int) -> HopResult:
     """`rounds` times `hops` hops there and back on every lane. Raises LinkError or WorkerError."""
-    return summary(play_rounds(rounds, hops), hops)
+    return summary(play_rounds(rounds, hops, all_lanes), hops)
 
 
 def summary(rounds: list[Round], hops: int) -> HopResult:

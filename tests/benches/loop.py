@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, system
+from core.bench.results import cores, end_in_order, system
 from core.engine.constraints import Grammars
 from core.engine.steps import TRY_S
 from core.errors import error_from
@@ -38,6 +38,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.results import Result
 from tests.support.worker_ring import a_request
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")

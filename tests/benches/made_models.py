@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 import mlx.core as mx
 import msgspec
 
-from core.bench.results import positive, print_result
+from core.bench.results import positive
 from core.models.made.maker import make_model
+from tests.benches.results import Result, print_result
 
 HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048
@@ -26,7 +27,7 @@ _EMBEDDING: Final = "model.embed_tokens.weight"
 _HEAD: Final = "lm_head.weight"
 _ADDING: Final = ("o_proj.weight", "down_proj.weight")  # weights whose output is added to the stream
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Result)
 
 Weights = dict[str, mx.array]  # by their names
 

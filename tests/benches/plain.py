@@ -19,7 +19,7 @@ from typing import Any, Final
 import mlx.core as mx
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, system
+from core.bench.results import cores, end_in_order, system
 from core.local.mlx_lm_process import ANSWER_S, MlxLmAnswer, mlx_lm_answer
 from core.local.second_process import SecondProcess
 from core.models.metal import obey_device
@@ -28,6 +28,7 @@ from core.worker.group_variables import ring_variables
 from tests.benches.comms import RANKS, plain_group
 from tests.benches.figures import reach, speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.results import Result
 from tests.support.worker_ring import ask, worker_ring
 
 REACH: Final = 1.3

@@ -25,12 +25,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.local.second_process import SecondProcess, second_process
 from core.sampling_options import Sampling
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import a_prompt
+from tests.benches.results import Result, print_result
 from tests.benches.stage_timeline import Activity, Traces, activity, bars, end_s, labelled, median_activity, timeline
 from tests.support.worker_ring import WorkerRing, a_request, ask_all, worker_ring
 

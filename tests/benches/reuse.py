@@ -23,10 +23,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import Settings, Timed, WorkerRing, ask, worker_ring
 
 MOST_OVER_NEW: Final = 1.05  # room for the one token that was not fed yet

@@ -24,13 +24,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.constraint import Constraint
 from core.models.text.tokenizer import Tokens
 from core.settings import MAX_DRAFT
 from tests.benches.figures import reach
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import a_prompt
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import RingAnswer, WorkerRing, a_request, ask_all, worker_ring
 
 CONSTRAINED_OVER_FREE: Final = 0.95

@@ -16,11 +16,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, system
+from core.bench.results import cores, end_in_order, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from core.worker.messages import StageSample
 from tests.benches.figures import medians, reach, speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.results import Result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 REACH: Final = 0.97

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from core.settings import MAX_DRAFT
 from tests.benches import drafts
@@ -39,6 +39,7 @@ from tests.benches.made_models import (
     sizes_of,
 )
 from tests.benches.prompts import a_prompt
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 REPEATING_OVER_PLAIN: Final = 1.5

@@ -22,12 +22,13 @@ from typing import Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.events import Sight, Topology, WireType
 from core.plan.stage_roles import sights
 from core.plan.topology import DEFAULT_TOPOLOGY, TOPOLOGIES
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from tests.benches.prompts import STEADY, a_prompt
+from tests.benches.results import Result, print_result
 from tests.support.worker_ring import RingAnswer, Settings, WorkerRing, ask, worker_ring
 
 DEFAULT: Final = ModelSize(8, 768, "bfloat16")

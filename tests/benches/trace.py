@@ -20,10 +20,11 @@ from typing import Final, NamedTuple
 import msgspec
 import psutil
 
-from core.bench.results import Result, cores, end_in_order, system
+from core.bench.results import cores, end_in_order, system
 from core.bench.scenarios.percentiles import segment
 from tests.benches.figures import reach
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.results import Result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 
 AT_MOST: Final = 1.01

@@ -10,12 +10,13 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from core.errors import NodeError
 from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
@@ -30,7 +31,7 @@ from core.node.disks.model_copies import Origin, in_order
 from core.pipe_messages import pack, read_message
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
-from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
+from tests.support.cluster import Make, ask, begin, fetched, finish, reference, running_demo
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
@@ -43,7 +44,7 @@ __all__ = ["pair"]  # fixtures
 
 REPO = "acme/toy"
 PROMPT = "a hop is"
-LONG = 100
+LONG = 64
 WAIT_S = 120.0
 KILLS = 5 * SEARCH
 
@@ -56,70 +57,80 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = made("llama", layers=6, hidden=384, intermediate=2048)
-    async with running_hub(repo, REPO) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        async with running_demo(made("llama"), (32, 32, 32), load=None) as demo:
-            head = demo.head
-            await head.client.download(DownloadRequest(repo=REPO, split=True))
-            await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
-            assert sum(hub.served.values()) < size_of(repo) / 20, "a few MB tell what a plan needs"
-            choice = await toy(head)
-            assert (choice.preview.plan is not None, choice.layers_here) == (True, ())
-            preview = await head.client.plan(PreviewRequest(model="toy", parts=True))
-            assert preview.forecast
-            slices = [sum(end - begin for _, begin, end in parts) for parts in preview.parts]
-            mark = len(head.seen)
-            await loaded(head, LoadRequest(model="toy"))
-            plan = head.now.plan
-            assert plan
-            fetched = demo.fetched(mark)
-            told = [e for e in head.seen[mark:] if isinstance(e, Transfer) and e.state == "running"]
-            assert {e.mac for e in told if not e.source} == {stage.device_id for stage in plan.stages}, "all by the hub"
-            for stage, nbytes in zip(plan.stages, slices, strict=True):
-                assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
-            assert sum(hub.served.values()) <= size_of(repo) * 1.05
-            (expected,) = reference(repo, [PROMPT], LONG)
-            assert (await ask(head, PROMPT, 16)).tokens == expected[:16]
-            assert len(plan.nowhere_else) == 2
-            await a_lost_mac_is_replaced_at_once(demo, hub, expected)
+@pytest.fixture(scope="module")
+def repo(made: Make) -> Path:
+    return made("llama", layers=6, hidden=384, intermediate=1792)
+
+
+@pytest.fixture(scope="module")
+def expected(repo: Path) -> list[int]:
+    return reference(repo, [PROMPT], LONG)[0]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hub(repo: Path) -> AsyncIterator[Hub]:
+    with pytest.MonkeyPatch.context() as patch:
+        async with running_hub(repo, REPO) as running:
+            patch.setenv("HF_ENDPOINT", running.url)
+            yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(hub: Hub, made: Make) -> AsyncIterator[Demo]:
+    """Three Macs without the model, one test after the other."""
+    async with running_demo(made("llama"), (32, 32, 32), load=None) as running:
+        yield running
 
 
 @pytest.mark.promise("P39")
-async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = made("llama", layers=6, hidden=384, intermediate=2048)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_three_macs_fetch_each_its_own_slice_and_load_no_byte_that_is_wrong(
+    demo: Demo, hub: Hub, repo: Path, expected: list[int]
+) -> None:
     (name, tensor, header), *_ = [
         (file, found, header)
         for file, header in read_folder(repo).headers.items()
         for key, found in header.tensors.items()
         if "layers.4.mlp.up_proj" in key
     ]
-    async with running_hub(repo, REPO) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.flipped = {name: header.nbytes + tensor.begin + tensor.nbytes // 2}
-        async with running_demo(made("llama"), (32, 32), load=None) as demo:
-            head = demo.head
-            await head.client.download(DownloadRequest(repo=REPO, split=True))
-            await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
-            mark = len(head.seen)
-            with pytest.raises(NodeError, match=f"{re.escape(name)} differs from {REPO} on the hub"):
-                await loaded(head, LoadRequest(model="toy"))
-            told = {event.status for event in head.seen[mark:] if isinstance(event, StageState)}
-            assert told >= {"fetching", "comparing"}
-            assert not told & {"loading", "linking", "ready"}, "no worker was told to load it"
-            folders = [Path(choice.path) for index in range(2) for choice in [await toy(demo.watches[index])]]
-            for folder in folders:
-                await until(partial(is_thrown_away, folder, name))  # a message informs the other Mac
-            hub.flipped = {}
-            demo.model = "toy"
-            await demo.load()  # which tries again if a busy machine starved a node
-            (expected,) = reference(repo, [PROMPT], 16)
-            assert (await ask(head, PROMPT, 16)).tokens == expected
-            for folder in folders:
-                assert not doubtful(folder).uncompared
-                with (folder / COMPARED_NAME).open("rb") as file:
-                    assert name.encode() in file.readline()
+    hub.flipped = {name: header.nbytes + tensor.begin + tensor.nbytes // 2}
+    head = demo.head
+    await head.client.download(DownloadRequest(repo=REPO, split=True))
+    await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
+    assert sum(hub.served.values()) < size_of(repo) / 20, "a few MB tell what a plan needs"
+    assert (await toy(head)).layers_here == ()
+    preview = await head.client.plan(PreviewRequest(model="toy", parts=True))
+    assert preview.plan
+    assert preview.forecast
+    slices = [sum(end - begin for _, begin, end in parts) for parts in preview.parts]
+
+    mark = len(head.seen)
+    with pytest.raises(NodeError, match=f"{re.escape(name)} differs from {REPO} on the hub"):
+        await loaded(head, LoadRequest(model="toy"))
+    told = {event.status for event in head.seen[mark:] if isinstance(event, StageState)}
+    assert told >= {"fetching", "comparing"}
+    assert not told & {"loading", "linking", "ready"}, "no worker was told to load it"
+    got, running = fetched(demo, mark), [e for e in head.seen[mark:] if isinstance(e, Transfer)]
+    by_hub = {e.mac for e in running if e.state == "running" and not e.source}
+    assert by_hub == {stage.device_id for stage in preview.plan.stages}
+    for stage, nbytes in zip(preview.plan.stages, slices, strict=True):
+        assert nbytes * 0.9 < got[stage.device_id] <= nbytes * 1.05
+    assert sum(hub.served.values()) <= size_of(repo) * 1.05
+    folders = [Path((await toy(watch)).path) for watch in demo.watches]
+    for folder in folders:
+        await until(partial(is_thrown_away, folder, name))  # a message informs the other Macs
+
+    hub.flipped, served = {}, sum(hub.served.values())
+    demo.model = "toy"
+    await demo.load()  # which tries again if a busy machine starved a node
+    assert sum(hub.served.values()) - served <= (repo / name).stat().st_size * 1.05, "that file comes again"
+    assert (await ask(head, PROMPT, 16)).tokens == expected[:16]
+    assert head.now.plan
+    assert len(head.now.plan.nowhere_else) == 2
+    for folder in folders:
+        assert not doubtful(folder).uncompared
+        with (folder / COMPARED_NAME).open("rb") as file:
+            assert name.encode() in file.readline()
 
 
 def is_thrown_away(folder: Path, name: str) -> bool:
@@ -127,7 +138,10 @@ def is_thrown_away(folder: Path, name: str) -> bool:
     return there is not None and not there.hashes[name]
 
 
-async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequence[int]) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_lost_mac_is_replaced_at_once_where_the_others_have_its_layers(
+    demo: Demo, hub: Hub, expected: list[int]
+) -> None:
     head = demo.head
     fingerprint = (await toy(head)).fingerprint
     macs = {stage.device_id for stage in head.now.plan.stages} if head.now.plan else set()
@@ -147,7 +161,7 @@ async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequenc
     assert now
     assert [(stage.start, stage.stop) for stage in now.stages] == [(0, 3), (3, 6)]
     again = next(n for n, event in enumerate(head.seen) if n > mark and isinstance(event, PlanLoaded))
-    came = demo.fetched(mark, again)
+    came = fetched(demo, mark, again)
     assert (sum(came.values()), sum(hub.served.values())) == (0, served), "what they had to load was there"
 
 
@@ -227,8 +241,8 @@ def asked_blocks(hub: Hub) -> set[tuple[str, int]]:
 
 
 @pytest.mark.slow
-async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(made: Make, tmp_path: Path) -> None:
-    repo, moments = made("llama", layers=6, hidden=384, intermediate=2048), random.Random(21)
+async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(repo: Path, tmp_path: Path) -> None:
+    moments = random.Random(21)
     async with running_hub(repo, REPO) as hub:
         killed = 0
         while killed < KILLS:

@@ -10,13 +10,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import httpx2
 import mlx.core as mx
 import mlx_lm
-import openai
 import psutil
 import pydantic
 import pytest
@@ -50,6 +51,12 @@ CALLS = [("look_up", {"word": "höp"}), ("look_up", {"word": "ring", "deep": Tru
 TOKENS = 16
 
 
+@cache
+def openai() -> Any:
+    """OpenAI's package, whose import takes half a second, in each process that collects the tests."""
+    return import_module("openai")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -67,7 +74,7 @@ class Served:
         self.anthropic = anthropic.AsyncAnthropic(
             base_url=self.url.removesuffix("/v1"), api_key=KEY, max_retries=0, _strict_response_validation=True
         )
-        self.client = openai.AsyncOpenAI(
+        self.client = openai().AsyncOpenAI(
             base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
         )
 
@@ -124,7 +131,7 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     assert both.usage.prompt_tokens == 2 * len(ids) - 1
     echoed = (await completions.create(model=served.model, max_tokens=TOKENS, prompt=ids, echo=True)).choices[0].text
     assert echoed == PROMPT + expected.text
-    with pytest.raises(openai.BadRequestError, match="contains token 99999, which this model does not have"):
+    with pytest.raises(openai().BadRequestError, match="contains token 99999, which this model does not have"):
         await completions.create(**asked, prompt=[99999])
 
 
@@ -202,7 +209,9 @@ async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None
         assert (thought.type, words.type, message.stop_reason) == ("thinking", "text", "tool_use")
         assert (thought.thinking, words.text) == ("I look it up.", "Let me see.")
         assert [(call.name, call.input) for call in calls] == CALLS
-    assert [model.id for model in (await client.models.list()).data] == [served.model, f"claude-{served.model}"]
+    listed = (await client.models.list()).data
+    assert [model.id for model in listed] == [served.model, f"claude-{served.model}"]
+    assert listed[0].capabilities
     read = last.usage.input_tokens + (last.usage.cache_read_input_tokens or 0)
     assert (await client.messages.count_tokens(model="", messages=ASKED, tools=tools)).input_tokens == read
     results = [{"type": "tool_result", "tool_use_id": block.id, "content": "a step"} for block in whole.content[2:]]
@@ -250,11 +259,11 @@ async def test_a_response_is_streamed_gone_on_with_and_forgotten(served: Served)
     assert (await responses.retrieve(whole.id)).output == whole.output
     await responses.delete(whole.id)
     for name in (whole.id, last.response.id):
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai().NotFoundError):
             await responses.retrieve(name)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai().NotFoundError):
         await responses.create(**asked, input="And?", previous_response_id=whole.id)
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai().BadRequestError) as refused:
         await responses.create(**asked, input="one two " * 5000, stream=True)
     assert refused.value.code == "context_length_exceeded"
 
@@ -281,7 +290,7 @@ async def test_an_answer_has_the_shape_that_its_client_asks_for(served: Served) 
     asked: Any = {"model": "", "max_tokens": 300, "messages": ASKED, "output_config": {"format": form}}
     said: Any = await served.anthropic.messages.create(**asked)
     assert Hop.model_validate_json(said.content[-1].text)
-    with pytest.raises(openai.BadRequestError, match="can't be enforced: not"):
+    with pytest.raises(openai().BadRequestError, match="can't be enforced: not"):
         await served.ask(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}})
 
 
@@ -314,7 +323,7 @@ async def test_tools_that_must_be_called_are_called_with_what_they_take(served: 
 @pytest.mark.promise("T9")
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:
     async def refused(**fields: Any) -> tuple[int, str | None]:
-        with pytest.raises(openai.APIStatusError) as error:
+        with pytest.raises(openai().APIStatusError) as error:
             await served.ask(**fields)
         return error.value.status_code, error.value.code
 
@@ -358,7 +367,7 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
     ids = Tokens.load(Path(served.demo.model)).encode([Message(role="user", content=PROMPT)], raw=True)
     echoed = await member.client.completions.create(model=served.model, prompt=ids, echo=True, max_tokens=1)
     assert echoed.choices[0].text.startswith(PROMPT)
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai().BadRequestError) as refused:
         await member.ask(messages=[{"role": "user", "content": "one two " * 40_000}])
     assert refused.value.code == "context_length_exceeded"
 
@@ -372,10 +381,10 @@ async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_wha
     await head.until(lambda w: len(w.now.running) == 3, 240, "Asking")
     await head.client.stop_api()
     try:
-        with pytest.raises(openai.APIError, match=r"^The API of this Mac was turned off\."):
+        with pytest.raises(openai().APIError, match=r"^The API of this Mac was turned off\."):
             async for _ in stream:
                 pass
-        with pytest.raises(openai.InternalServerError, match="The API of this Mac was turned off"):
+        with pytest.raises(openai().InternalServerError, match="The API of this Mac was turned off"):
             await whole
         (left,) = head.now.running
         written, read = sum(isinstance(e, TokenEvent) and e.request_id == left for e in head.seen), 0
@@ -430,7 +439,7 @@ async def test_the_key_of_an_evaluation_is_gone_behind_it(served: Served) -> Non
         assert api.url == served.url
         client = served.client.with_options(api_key=api.key)
         assert [model.id for model in (await client.models.list()).data] == [api.model]
-    with pytest.raises(openai.AuthenticationError):
+    with pytest.raises(openai().AuthenticationError):
         await client.models.list()
 
 
@@ -466,7 +475,7 @@ async def relays(mac: Served) -> None:
         while True:
             try:
                 await mac.ask(max_tokens=1)
-            except openai.InternalServerError as refused:
+            except openai().InternalServerError as refused:
                 if "leads" not in str(refused):
                     raise
                 await asyncio.sleep(0.05)
@@ -482,11 +491,11 @@ async def told_of_its_end(mac: Served, number: int) -> None:
     head = mac.demo.head
     await head.until(lambda w: len(w.now.running) == DEFAULT_ROWS, 240, "Asking")
     mac.demo._nodes[number].terminate()
-    with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
+    with pytest.raises(openai().APIError, match=r"^The node of this Mac was ended\."):
         async for _ in stream:
             pass
     for refused in await asyncio.gather(*whole, return_exceptions=True):
-        assert isinstance(refused, openai.InternalServerError)
+        assert isinstance(refused, openai().InternalServerError)
         assert (refused.status_code, "The node of this Mac was ended." in str(refused)) == (503, True)
     await mac.close()
 
@@ -505,14 +514,14 @@ async def test_the_demo_serves_until_it_is_ended_and_who_reads_a_stream_is_told(
         told = json.loads(await demo.stdout.readline())
         assert (await asyncio.to_thread(Path(told.pop("home")).stat)).st_mode & 0o777 == 0o700
         assert told == {"url": f"http://127.0.0.1:{port}/v1", "key": KEY, "model": "macluster-demo"}
-        async with openai.AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
+        async with openai().AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
             assert [model.id for model in (await client.models.list()).data] == ["macluster-demo"]
             below = psutil.Process(demo.pid).children(recursive=True)
             endless: Any = {"max_tokens": 3000, "logit_bias": {eos: -100}, "stream": True}
             stream = await client.chat.completions.create(model="", messages=ASKED, **endless)
             await anext(aiter(stream))
             demo.terminate()
-            with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
+            with pytest.raises(openai().APIError, match=r"^The node of this Mac was ended\."):
                 async for _ in stream:
                     pass
         assert await demo.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)

@@ -117,6 +117,7 @@ class Tokenizer:
     """A tokenizer that writes each token as its number."""
 
     eos = EOS
+    longest = 0
     is_over = False
 
     async def encode(self, messages: Sequence[Message], raw: bool, tools: object, options: object) -> list[int]:

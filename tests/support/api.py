@@ -20,8 +20,8 @@ from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.load_on_request import LoadOnRequest
-from core.node.public_api.public_api import PublicApi
 from core.node.public_api.request_queue import RequestQueue
+from core.node.public_api.room import ApiControl, PublicApi
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest
@@ -52,6 +52,7 @@ class ServedHarness(AnswersHarness):
     served: ApiServed
     asker: httpx2.AsyncClient
     api: PublicApi
+    control: ApiControl
     worker: WorkerState
     links: Unlinked
 
@@ -101,6 +102,7 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     config = msgspec.structs.replace(harness.node.config, api=options)
     node = dataclasses.replace(harness.node, config=config, tasks=tasks)
     harness.api = PublicApi(node, answering, keys, clients)
+    harness.control = ApiControl(node, lambda: harness.api, keys, clients)
     harness.served = await harness.api.start()
     url = harness.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

@@ -54,7 +54,7 @@ class TokenizerHere:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens, self.eos, self.vocab_size = tokens, tokens.eos, tokens.vocab_size
-        self.sampling = tokens.sampling
+        self.sampling, self.longest = tokens.sampling, tokens.longest
 
     async def encode(
         self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool], options: TemplateOptions

@@ -33,6 +33,12 @@ class Wire:
         self.calls = 0
         self.faults = 0
 
+    def judge_by(self, judge: Callable[[int], Fault]) -> None:
+        """Judge by another one from now on, and count from 0."""
+        self._judge = judge
+        self._released.clear()
+        self.records = self.calls = self.faults = 0
+
     def before(self, port: int) -> int:
         """The port to dial instead of `port`."""
         if not self._threads:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(p for p in ROOT.rglob("*.md") if not {".venv", "build", "dist"} & set(p.relative_to(ROOT).parts))
 
 
 @pytest.mark.parametrize(
@@ -28,8 +27,10 @@ def test_the_readme_has_short_lines_and_short_sentences() -> None:
     assert sum(words) / len(words) <= 18
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    shown = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)#\s]+)", shown):
-        assert link.startswith(("http://", "https://")) or (page.parent / link).exists(), link
+def test_every_link_leads_somewhere() -> None:
+    pages = [p for p in ROOT.rglob("*.md") if not {".venv", "build", "dist"} & set(p.relative_to(ROOT).parts)]
+    assert len(pages) > 15
+    for page in pages:
+        shown = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)#\s]+)", shown):
+            assert link.startswith(("http://", "https://")) or (page.parent / link).exists(), f"{page}: {link}"

@@ -4,7 +4,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.text import NAME_LIMIT, clean_name, clean_text
+from core.text import NAME_LIMIT, clean_line, clean_name, clean_text
 
 FORBIDDEN = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
 hostile = st.text(
@@ -17,6 +17,7 @@ hostile = st.text(
 @given(hostile)
 def test_clean_text_leaves_no_control_and_no_bidi(raw: str) -> None:
     assert not {ord(c) for c in clean_text(raw)} & (FORBIDDEN - {0x09, 0x0A})
+    assert not {ord(c) for c in clean_line(raw)} & FORBIDDEN
 
 
 @given(hostile)

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, print_result, system
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import RequestDone, TokenEvent
 from core.requests.answers import ChatRequest, Message
@@ -41,9 +41,12 @@ class PairRun(msgspec.Struct, frozen=True, kw_only=True):
     same_tokens: bool
 
 
-class PairResult(Result, frozen=True, kw_only=True):
+class PairResult(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over `runs`."""
 
+    ratios: dict[str, float]
+    cores: int
+    system: str
     model: str
     macs: int
     simulated: bool  # all of them on this Mac
@@ -137,7 +140,6 @@ async def measure(args: argparse.Namespace) -> PairResult:
             runs = [await ways.run(1 + number) for number in range(args.runs)]
     return PairResult(
         ratios={"together_over_one_by_one": median(r.together_tokens_per_s / r.one_by_one_tokens_per_s for r in runs)},
-        reach={},
         cores=cores(),
         system=system(),
         model=plan.model,

@@ -7,8 +7,10 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -65,7 +67,7 @@ class RemoteApi:
         verify = _context(self._url, self._certificate)
         try:
             async with (
-                httpx2.AsyncClient(timeout=timeout, verify=verify) as http,
+                httpx2.AsyncClient(timeout=timeout, verify=verify, trust_env=not is_near(self._url)) as http,
                 http.stream("POST", self._url, json=body_of(asked, self._model), headers=headers) as reply,
             ):
                 if reply.status_code >= 400:
@@ -95,6 +97,15 @@ class RemoteApi:
             what = f"No server answers at {self._url}."
             raise NodeUnreachable(what, "Check that `macluster serve` runs there.") from error
         return reason
+
+
+def is_near(url: str) -> bool:
+    """Whether `url` is of this Mac or its network, so that no proxy of the system may see key and prompt."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return not ip_address(host.partition("%")[0]).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost"))
 
 
 def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:

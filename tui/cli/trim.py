@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from core.models.files.layers_on_disk import layers_text, size_text
 from core.requests.disks import Trimmable, TrimRequest
@@ -13,6 +14,8 @@ from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, prints_facts
 from tui.client import NodeClient
+
+SNAPSHOTS: Final = " Where Time Machine is on, its local snapshots hold the space for about a day."
 
 
 def add_trim(listed: argparse.ArgumentParser) -> None:
@@ -34,7 +37,7 @@ async def trim(args: argparse.Namespace) -> int:
             print("\n".join(lines), file=sys.stderr)
             if is_done := await agreed(args, f"This frees {size_text(nbytes)} on this Mac's disk."):
                 nbytes = sum(each.nbytes for each in await client.trim(TrimRequest(model=args.model, go=True)))
-    done = [f"Freed {size_text(nbytes)}."] if is_done else []
+    done = [f"Freed {size_text(nbytes)}.{SNAPSHOTS * (sys.platform == 'darwin')}"] if is_done else []
     facts = {"freed_bytes": nbytes if is_done else 0, "found": found}
     print_facts(args, facts, done if found else ["There is nothing to delete: plans need everything here."])
     return 0 if is_done or not found or args.json else 1

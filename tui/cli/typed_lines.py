@@ -6,8 +6,11 @@ Waiting for a line blocks the event loop, because readline can be interrupted in
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import sys
+import termios
+import tty
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,7 @@ from core.trust.private_files import MAX_PRIVATE_FILE, read_private, write_priva
 PROMPT: Final = "> "
 CONTINUED: Final = ". "
 TERMINATED: Final = 143
+PASTE_S: Final = 0.03
 
 _decoder = msgspec.json.Decoder(str)
 _Handler = Callable[[int, FrameType | None], object]
@@ -70,6 +74,8 @@ class Keyboard:
         self._is_typing, self._stop = False, _nothing
         readline.set_auto_history(False)
         readline.parse_and_bind("set enable-bracketed-paste on")  # pasted text is one line, whatever it contains
+        # libedit, which Pythons of uv and python.org have on a Mac, can't: more that waits is of the same paste
+        self._is_libedit = "libedit" in (readline.__doc__ or "") or getattr(readline, "backend", "") == "editline"
         for line in _remembered(history) if history else ():
             self._readline.add_history(line)
 
@@ -94,8 +100,8 @@ class Keyboard:
             with _on_signals({signal.SIGTERM: _terminate}):
                 self._is_typing = True
                 line = input(PROMPT)
-                while line.endswith("\\"):
-                    parts.append(line[:-1])
+                while line.endswith("\\") or (self._is_libedit and more_waits(sys.stdin.fileno())):
+                    parts.append(line.removesuffix("\\"))
                     line = input(CONTINUED)
                 self._is_typing = False
         except (EOFError, KeyboardInterrupt) as end:
@@ -137,6 +143,16 @@ class Keyboard:
                 break
             kept.append(line)
         write_private(history, b"".join(reversed(kept)))
+
+
+def more_waits(terminal: int) -> bool:
+    """Whether `terminal` has more to read within `PASTE_S`, also the begin of a line; nothing is read."""
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal, termios.TCSANOW)
+        return bool(select.select([terminal], [], [], PASTE_S)[0])
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 def _remembered(history: Path) -> list[str]:

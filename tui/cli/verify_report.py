@@ -9,6 +9,7 @@ from time import perf_counter
 
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.mac.requirements import macos_version
 from core.mac.service import ServiceState
 from core.settings import GB, Home
 from core.verify.check import Check, CheckResult, Outcome, Report, failed, passed, skipped
@@ -47,7 +48,7 @@ async def report(args: argparse.Namespace) -> int:
 
 
 def system_of() -> dict[str, str]:
-    mac = platform.mac_ver()[0]
+    mac = macos_version()
     return {
         "system": f"macOS {mac}" if mac else platform.system(),
         "machine": platform.machine(),

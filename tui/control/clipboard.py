@@ -55,7 +55,9 @@ async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
 
 async def _pbcopy(text: str) -> bool:
     try:
-        process = await asyncio.create_subprocess_exec("pbcopy", stdin=asyncio.subprocess.PIPE)
+        # without a locale, as under tmux from launchd, it takes the bytes for MacRoman
+        utf8 = {**os.environ, "LC_CTYPE": "UTF-8"}
+        process = await asyncio.create_subprocess_exec("pbcopy", stdin=asyncio.subprocess.PIPE, env=utf8)
         await asyncio.wait_for(process.communicate(text.encode()), PBCOPY_TIMEOUT_S)
     except (OSError, TimeoutError):
         return False

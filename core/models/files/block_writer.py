@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +25,7 @@ from core.models.files.block_map import (
     write_map,
 )
 from core.settings import GB, MIB
-from core.trust.private_files import folder_to_disk, move, to_disk, write_private
+from core.trust.private_files import before_later, folder_to_disk, move, to_disk, write_private
 
 STRIDE: Final = 4  # blocks read and hashed at once; fits a core's cache
 KEPT_FREE_BYTES: Final = GB  # of the disk
@@ -90,7 +91,8 @@ def check_free(folder: Path, missing: int, kept: int = KEPT_FREE_BYTES) -> None:
             f"{missing / GB:.1f} GB are missing; this disk has {free / GB:.1f} GB free, "
             f"{kept / GB:.1f} GB of it reserved: {(missing + kept - free) / GB:.1f} GB too little."
         )
-        raise TransferError(what, "Free some space, then try again; it resumes.")
+        purgeable = " What Finder calls purgeable does not count: macOS frees it later." * (sys.platform == "darwin")
+        raise TransferError(what, f"Free some space, then try again; it resumes.{purgeable}")
 
 
 class BlockWriter:
@@ -152,9 +154,12 @@ class BlockWriter:
             self._commit()
 
     def close(self) -> None:
-        """Commit and close the files."""
+        """Commit, flush the drive's cache, and close the files."""
         try:
             self.commit()
+            if self.committed_bytes:
+                with (self._directory / MAP_NAME).open("rb") as file:
+                    to_disk(file.fileno())
         finally:
             with self._turn:
                 for fd in self._open.values():
@@ -236,10 +241,10 @@ class BlockWriter:
         if not pending:
             return
         for fd in files:
-            to_disk(fd)
+            before_later(fd)
         with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
             file.write(records_of(self._files, self._head, pending))
-            to_disk(file.fileno())
+            before_later(file.fileno())
         for name, block, sha256 in pending:
             self._there[name][block] = sha256
             self._grown.add(name)

@@ -21,6 +21,8 @@ from core.text import clean_text
 MAX_JSON_BYTES: Final = 64 * MIB
 # each value becomes a Python object of about 100 bytes; tokenizers with 260,000 words and merges have 2 million
 MAX_JSON_VALUES: Final = 4_000_000
+MAX_CONFIG_VALUES: Final = 250_000  # of the other files, so that reading one holds no heartbeat
+_LONG: Final = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")
 _REGULAR: Final = "Put the file itself there."
 _FETCHED: Final = (".blocks", ".fetched")  # maps of what macluster downloaded or copied
 OTHER_VERSION: Final = "Choose a version of it in safetensors for MLX, for example from mlx-community."
@@ -107,7 +109,8 @@ def read_bytes(directory: Path, name: str) -> bytes | None:
         raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.", UNREADABLE) from error
     fail_if_pointer(data, name)
     if name.endswith(".json"):
-        check_values(data, f"{name} in {name_of(directory)}")
+        most = MAX_JSON_VALUES if name in _LONG else MAX_CONFIG_VALUES
+        check_values(data, f"{name} in {name_of(directory)}", most)
     return data
 
 
@@ -118,10 +121,10 @@ def fail_if_pointer(begin: bytes, name: str) -> None:
         raise BadModel(f"{name} is only a pointer of git-lfs to the real file.", fix)
 
 
-def check_values(text: bytes, what: str) -> None:
+def check_values(text: bytes, what: str, most: int = MAX_JSON_VALUES) -> None:
     """Raise BadModel for JSON with too many values, which would fill the memory when parsed."""
-    if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
-        raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.", OTHER_VERSION)
+    if sum(text.count(mark) for mark in b",[{") > most:
+        raise BadModel(f"{what} has more than {most:,} values.", OTHER_VERSION)
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:

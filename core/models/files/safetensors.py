@@ -33,7 +33,7 @@ from core.settings import MIB
 from core.text import clean_text
 
 MAX_HEADER_BYTES: Final = 64 * MIB
-MAX_TENSORS: Final = 500_000
+MAX_TENSORS: Final = 100_000
 MAX_DIMENSIONS: Final = 16
 INDEX_NAME: Final = "model.safetensors.index.json"
 WEIGHT_PATTERN: Final = "model*.safetensors"
@@ -163,7 +163,7 @@ def header_bytes(file: Path) -> bytes:
 
 def parse_header(file: Path, header: bytes) -> SafetensorsHeader:
     """Parse a header read by `header_bytes`. Raises BadModel unless every tensor has its own bytes inside the file."""
-    check_values(header, f"The header of {file.name}")
+    check_values(header, f"The header of {file.name}", 12 * MAX_TENSORS)
     try:
         entries = json.loads(header, object_pairs_hook=_unique, parse_int=whole)
     except (ValueError, RecursionError) as error:

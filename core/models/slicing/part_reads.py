@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
 from core.models.files.model_folder import ModelFolder
+
+MAX_READ_BYTES: Final = 1 << 30  # macOS refuses a read of 2 GiB
 
 
 class Cut(NamedTuple):
@@ -115,7 +117,7 @@ def _runs(line: list[int]) -> tuple[range, ...]:
 
 def _fill(fd: int, room: memoryview, offset: int) -> None:
     while room:
-        count = os.preadv(fd, [room], offset)
+        count = os.preadv(fd, [room[:MAX_READ_BYTES]], offset)
         if not count:
             raise OSError("the file is too short")
         room, offset = room[count:], offset + count

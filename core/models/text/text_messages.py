@@ -105,6 +105,7 @@ class TokenizerRead(TextMessage, frozen=True, kw_only=True):
 
     eos: frozenset[int]  # token ids that end an answer
     vocab_size: int  # counts all ids it can produce
+    longest: int = 0  # characters of the longest token; 0: not known
     sampling: Sampling = Sampling()  # as the model recommends
 
 

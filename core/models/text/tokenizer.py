@@ -27,7 +27,8 @@ from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
-from core.models.files.sandbox import Run, run_child
+from core.models.files.ready_child import run_one
+from core.models.files.sandbox import Run
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
@@ -116,7 +117,9 @@ class LibraryStream:
 
 
 class Tokens:
-    """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
+    """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce;
+    `longest`: characters of the longest token, 0 if tokens aren't pieces of text.
+    """
 
     def __init__(self, wrapper: Any, directory: Path, checks: Run) -> None:
         self._wrapper, self._directory, self._checks = wrapper, directory, checks
@@ -127,9 +130,10 @@ class Tokens:
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self.sampling = recommended(read_settings(directory).json("generation_config.json"))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
+        self.longest = max(map(len, vocabulary)) if self._bytes_by_piece else 0
 
     @classmethod
-    def load(cls, directory: Path, checks: Run = run_child) -> Tokens:
+    def load(cls, directory: Path, checks: Run = run_one) -> Tokens:
         """Load the tokenizer in `directory`, offline and without its code; grammars are checked first in a child that
         `checks` runs. Raises ModelNotFound, BadModel.
         """

@@ -11,7 +11,7 @@ import msgspec
 
 from core.answer_parts import CallRules
 from core.constraint import Constraint
-from core.errors import Busy, MaclusterError, NotLoaded, NotPaired, NotReady, UsageError
+from core.errors import Busy, ContextExceeded, MaclusterError, NotLoaded, NotPaired, NotReady, UsageError
 from core.events import Plan
 from core.node.answers.answer_archive import AnswerArchive
 from core.node.answers.answer_record import chosen, going_on, record_of
@@ -46,7 +46,7 @@ class AnswerOpening:
         plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         self.check(plan, reading)
-        prompt = await _prompt_of(request, tokens)
+        prompt = await _prompt_of(request, tokens, plan.context)
         constraint = await _constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
@@ -85,8 +85,8 @@ class AnswerOpening:
             return RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
 
     async def count(self, request: ChatRequest) -> int:
-        _, reading = self._loaded()
-        return len(await _prompt_of(request, await asyncio.shield(reading)))
+        plan, reading = self._loaded()
+        return len(await _prompt_of(request, await asyncio.shield(reading), plan.context))
 
     async def text_of(self, ids: Sequence[int]) -> str:
         """Decode token ids. Raises NotLoaded, UsageError, BadModel."""
@@ -138,7 +138,13 @@ class AnswerOpening:
         return plan, reading
 
 
-async def _prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
+async def _prompt_of(request: ChatRequest, tokens: Tokenizer, context: int) -> list[int]:
+    """Token ids of the prompt. Raises ContextExceeded before any work on one that can't fit."""
+    read = request.messages[-1:] if request.raw else [each for each in request.messages if each.role != "assistant"]
+    length = max(len(request.prompt_tokens), -(-sum(len(each.content) for each in read) // max(1, tokens.longest)))
+    if length > context and (request.prompt_tokens or tokens.longest):
+        what = f"The prompt is too long: at least {length:,} tokens, the context holds {context:,}."
+        raise ContextExceeded(what, "Shorten it, or load the model with a larger context.")
     if not request.prompt_tokens:
         return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
     _check_known(request.prompt_tokens, tokens)
@@ -150,6 +156,8 @@ async def _constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: To
     calls = CallRules(tools=request.tools, must_call=must, one_call=request.one_call, max_tokens=most)
     if request.constraint is None and not calls.are_enforced:
         return None
+    if unknown := sorted({*must} - {tool.name for tool in request.tools}):
+        raise UsageError(f"The answer must call {unknown[0]!r}, which is not among its tools.")
     if request.min_tokens:
         raise UsageError("min_tokens can't be combined with a constrained answer.", "Leave out min_tokens.")
     return await tokens.constrain(request.constraint, calls, prompt, request.raw)

@@ -70,7 +70,7 @@ class Answers:
         self.archive = AnswerArchive(node, self._running)
         self.opening = AnswerOpening(leader, node.bus, tokenizer, self.archive, self._running)
         self._log_sync = LogSync(self._running, node.tasks, self._unwritten)
-        self.conversation: EndedConversation | None = None  # of the answer that ended last, or that was loaded
+        self.conversation: EndedConversation | None = None  # of the kept answer that ended last, or loaded
         self.active_at = 0.0  # when an answer last made progress, monotonic seconds
         self._mirror = Mirror()
 
@@ -314,7 +314,7 @@ class Answers:
     def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         del self._running[done.request_id]
         self._mirror.end(done.request_id)
-        if not done.problem:
+        if running.record.keep and not done.problem:
             self.conversation = running.conversation(text)
         if running.record.keep:
             reason = None if done.problem else done.finish_reason

@@ -23,7 +23,7 @@ from aiohttp.typedefs import Handler
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.field_errors import decoded, refusal
 from core.node.base.bus import Bus
-from core.node.base.http_clients import HttpClients
+from core.node.base.http_clients import LIMITS, HttpClients
 from core.node.base.tasks import Tasks, defects_logger
 from core.requests.body import Body, Done
 
@@ -50,12 +50,12 @@ class LocalServer:
     async def start(self, path: Path) -> None:
         """Serve at the socket `path`. Raises NodeError if it can't be made."""
         app = web.Application(
-            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
+            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.let_all_in, self._refuse_crowd]
         )
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes)
         logger = defects_logger("local_api", "A command", self._tasks)
-        self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0, **LIMITS)
         await self._runner.setup()
         server = self._runner.server
         assert server is not None

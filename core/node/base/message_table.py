@@ -11,7 +11,7 @@ from core.errors import ProtocolError
 from core.link.frames import FrameType
 from core.node.base.node_message import COMMON, BinaryMessage, NodeMessage
 from core.rates import Rate
-from core.text import clean_text
+from core.text import clean_line
 
 TEXT_LIMIT: Final = 500
 
@@ -102,10 +102,10 @@ def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
 
 
 def _clean(value: Any) -> Any:
-    """Remove terminal control characters from every text of another Mac: the one place where such text comes in."""
+    """Remove control characters and line ends from each text of another Mac: the one place where they come in."""
     match value:
         case str():
-            return clean_text(value)[:TEXT_LIMIT]
+            return clean_line(value)[:TEXT_LIMIT]
         case list():
             return [_clean(v) for v in value]
         case dict():

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import Final
 
 import msgspec
 
-from core.errors import MaclusterError, SealError, SessionError, UsageError
+from core.errors import MaclusterError, SessionError, UsageError
 from core.requests.body import Done
 from core.requests.conversations import (
     Conversation,
@@ -75,7 +74,7 @@ class Conversations:
         """Delete a conversation and its key. Raises UsageError if it doesn't exist, SessionError."""
         async with self._writing:
             path = self._existing(wanted.id)
-            await asyncio.to_thread(_as_session_error, lambda: forget(path))
+            await asyncio.to_thread(forget, path, SessionError)
         return Done()
 
     def _put(self, conversation: Conversation) -> ConversationInfo:
@@ -84,10 +83,10 @@ class Conversations:
             what = f"The conversation has {len(data)} bytes; the limit is {MAX_BYTES}."
             raise UsageError(what, "Start a new one; this one can be exported.")
         path = self._path(conversation.id)
-        _as_session_error(lambda: private_folder(self._folder, SealError))
+        private_folder(self._folder, SessionError)
         if not path.exists() and len(list(self._folder.glob(f"*{SUFFIX}"))) >= self._limit:
             raise UsageError(f"There are already {self._limit} conversations.", "Delete some of them.")
-        _as_session_error(lambda: write_sealed(path, [data], self._secret, PURPOSE))
+        write_sealed(path, [data], self._secret, PURPOSE, SessionError)
         return _info(conversation, path.stat().st_size)
 
     def _path(self, name: str) -> Path:
@@ -103,14 +102,10 @@ class Conversations:
 def _read(path: Path, secret: bytes) -> Conversation:
     """Raise SessionError for a damaged file, another Mac's, or another conversation's under this name."""
     data = bytearray()
-
-    def gather() -> None:
-        for chunk in read_sealed(path, secret, PURPOSE):
-            data.extend(chunk)
-            if len(data) > MAX_BYTES:
-                raise SealError(f"{path.name} is larger than any conversation.", DAMAGED)
-
-    _as_session_error(gather)
+    for chunk in read_sealed(path, secret, PURPOSE, SessionError):
+        data += chunk
+        if len(data) > MAX_BYTES:
+            raise SessionError(f"{path.name} is larger than any conversation.", DAMAGED)
     if len(data) < _PREFIX.size or not data.startswith(MAGIC):
         raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
     if (version := data[len(MAGIC)]) not in READ:
@@ -173,10 +168,3 @@ def _written_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return time()
-
-
-def _as_session_error(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except SealError as error:
-        raise SessionError(error.what, error.fix) from error

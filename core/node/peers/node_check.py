@@ -31,7 +31,6 @@ CHILDREN: Final = (
     ("core.models.text",),
     ("core.models.text.grammar_check",),
     ("core.models.slicing.examine", "."),
-    ("core.models.slicing.slice_bytes", "."),
     ("core.models.files.hub_download",),
     ("core.worker",),
     ("core.worker.reference_model", "60"),
@@ -44,6 +43,7 @@ class NodeCheck:
     def __init__(self, node: NodeContext, worker: WorkerState, discovery: Discovery) -> None:
         config = node.config
         self._home, self._host, self._budget_bytes = node.home, config.host, config.budget_bytes
+        self._model_roots = config.model_roots
         self._multicast, self._storage = config.multicast, node.identity.storage
         self._bus, self._tasks = node.bus, node.tasks
         self._worker, self._discovery = worker, discovery
@@ -60,7 +60,9 @@ class NodeCheck:
         for finding in mac_findings([p for p in peers if not p.is_self], interfaces()):
             yield finding
         yield key_finding(self._storage)
-        async for finding in examine_machine(self._home.root, self._budget_bytes, self._worker.working_set_bytes or 0):
+        async for finding in examine_machine(
+            self._home.root, self._budget_bytes, self._worker.working_set_bytes or 0, self._model_roots
+        ):
             yield finding
         async for finding in child_findings():
             yield finding

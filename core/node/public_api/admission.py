@@ -9,7 +9,8 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.errors import Busy
+from core.errors import Busy, TrustError
+from core.node.base.http_clients import HttpClients
 from core.node.config import ApiOptions
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.http_bodies import OWNER, refused
@@ -24,8 +25,10 @@ _BEARER: Final = re.compile("^bearer +", re.IGNORECASE)
 class ClientAdmission:
     """Middleware that checks each request."""
 
-    def __init__(self, keys: ApiKeys, clients: Clients, options: ApiOptions, names: frozenset[str]) -> None:
-        self._keys, self._options = keys, options
+    def __init__(
+        self, keys: ApiKeys, clients: Clients, places: HttpClients, options: ApiOptions, names: frozenset[str]
+    ) -> None:
+        self._keys, self._options, self._places = keys, options, places
         # host names by which clients may address this Mac
         self._names = LOOPBACK if options.is_loopback else LOOPBACK | names | {options.host}
         self._clients = clients
@@ -43,7 +46,10 @@ class ClientAdmission:
         if request.path in OPEN:
             return await handler(request)
         given = _BEARER.sub("", request.headers.get("Authorization", "")) or request.headers.get("x-api-key", "")
-        owner = self._keys.owner(given) if given else None
+        try:
+            owner = self._keys.owner(given) if given else None
+        except TrustError:  # its words name a folder, and this client has proved nothing
+            return refused(503, "This Mac can't read its API keys. `macluster serve --keys` says why.")
         if owner is None and not self._options.no_key:
             return refused(401, "The API key is missing or wrong. `macluster serve --new-key NAME` makes one.")
         request[OWNER] = owner or ""
@@ -64,7 +70,7 @@ class ClientAdmission:
         if self._clients.asking(owner) >= MAX_PER_KEY:
             what = f"This key has {MAX_PER_KEY} requests in progress, the most allowed."
             raise Busy(what, "Try again when one of them is done.")
-        with self._clients.counted(owner):
+        with self._clients.counted(owner, request), self._places.let_in(request):
             return await handler(request)
 
     def _is_ours(self, host: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,6 +33,13 @@ from core.requests.answers import ChatRequest, Message, TemplateOptions
 CHANGING: Final = "x-anthropic-billing-header"
 
 
+class DocumentSource(msgspec.Struct, frozen=True):
+    """Content of a document; only text is supported."""
+
+    type: str = ""
+    data: str = ""
+
+
 class ContentBlock(msgspec.Struct, frozen=True):
     """A part of a message; its `type` says which fields count."""
 
@@ -44,7 +52,7 @@ class ContentBlock(msgspec.Struct, frozen=True):
     tool_use_id: str = ""
     content: str | tuple[ContentBlock, ...] | None = None
     title: str | None = None  # of a document or a search result
-    source: Any = None
+    source: DocumentSource | str | None = None  # of a document; a search result has its address
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
@@ -147,11 +155,11 @@ def _messages(turn: ConversationTurn, *, is_new: bool) -> Iterator[Message]:
 def _joined(messages: Iterable[Message]) -> list[Message]:
     """Join neighbouring user messages, since some chat templates want roles to alternate."""
     said: list[Message] = []
-    for message in messages:
-        if said and said[-1].role == message.role == "user":
-            said[-1] = Message(role="user", content=f"{said[-1].content}\n{message.content}")
+    for role, group in groupby(messages, lambda message: message.role):
+        if role == "user":
+            said.append(Message(role="user", content="\n".join(message.content for message in group)))
         else:
-            said.append(message)
+            said += group
     return said
 
 
@@ -194,7 +202,7 @@ def _text(block: ContentBlock, *, is_new: bool = False) -> str:
             return text
         case ContentBlock(type="search_result", title=title, content=content):
             return f"{title}\n{_result(content)}"
-        case ContentBlock(type="document", title=title, source={"type": "text", "data": str(text)}):
+        case ContentBlock(type="document", title=title, source=DocumentSource(type="text", data=text)):
             return f"{title}\n{text}" if title else text
         case _:
             return left_out(block.type, "messages", is_new=is_new)

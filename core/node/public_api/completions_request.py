@@ -13,6 +13,7 @@ from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS
 
 MAX_PROMPTS: Final = 128
+MAX_IDS: Final = 1 << 22
 _MAX_TOKENS: Final = 16  # the default of OpenAI's API
 
 _Ids = Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1)]
@@ -58,9 +59,12 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
 
 
 def _prompts(given: msgspec.Raw) -> tuple[Prompt, ...]:
+    written = bytes(given)
     try:
-        if bytes(given)[:1] == b'"':
+        if written[:1] == b'"':
             return (msgspec.json.decode(given, type=str),)
+        if b'"' not in written and (written.count(b"[") > MAX_PROMPTS + 1 or written.count(b",") > MAX_IDS):
+            raise UsageError(f"prompt has more than {MAX_PROMPTS} lists or {MAX_IDS} token ids.")
         for form in _FORMS:
             try:
                 found = msgspec.json.decode(given, type=form)

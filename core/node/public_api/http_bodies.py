@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -23,14 +25,19 @@ SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnecte
 UNDECODABLE: Final = ("The body can't be decoded as its headers say.", "Send it as it is, or as gzip.")
 _CODINGS: Final = {"identity", "gzip", "deflate", "br", "zstd"}  # that aiohttp knows
 
+LARGE_BODY: Final = 1 << 18  # bytes; the work on a larger one is done in a thread
+_LARGE_BODIES: Final = ThreadPoolExecutor(1, "large-bodies")  # one at a time, so that they never outnumber the loop
+SIZE: Final = web.RequestKey("size", int)  # bytes of the body
+
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
 OWNER: Final = web.RequestKey("owner", str)  # name of the API key, "" without one
 
 _T = TypeVar("_T")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
-async def read_body(request: web.Request, kind: type[_T]) -> _T:
+async def read_body(request: web.Request, kind: type[_Body]) -> _Body:
     """The decoded body. Raises UsageError if it is invalid or takes longer than `BODY_S`."""
     if request.headers.get("Content-Encoding", "identity").lower() not in _CODINGS:
         raise UsageError(*UNDECODABLE)
@@ -42,9 +49,17 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     except TimeoutError as error:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
-    value = request_body(raw, kind)
+    request[SIZE] = len(raw)
+    value = await off_loop(request, partial(request_body, raw, kind))
     request[WATCH].lap("parse")
     return value
+
+
+async def off_loop(request: web.Request, work: Callable[[], _T]) -> _T:
+    """Result of `work` on the body of `request`, done in a thread if the body is large."""
+    if request[SIZE] <= LARGE_BODY:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, work)
 
 
 def timing_of(laps: Mapping[str, float]) -> str:

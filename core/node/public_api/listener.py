@@ -22,7 +22,7 @@ from core.node.public_api.http_bodies import UNDECODABLE, refused
 MAX_CLIENTS: Final = 512
 BACKLOG: Final = 128
 HANDSHAKE_S: Final = 10.0
-SILENT_S: Final = 30.0  # until a client that has sent no request is disconnected
+SILENT_S: Final = 30.0  # until a client that has sent no request with a key is disconnected
 
 
 class ApiConnection(web.RequestHandler):
@@ -91,8 +91,7 @@ class Listener:
 
     async def _serve(self, listener: socket.socket, connect: Connect, context: ssl.SSLContext | None) -> None:
         async for sock in self.clients.accept(listener):
-            self.clients.entering += 1
-            self._tasks.spawn("An API client", self._enter(sock, connect, context))
+            self.clients.enters(self._tasks.spawn("An API client", self._enter(sock, connect, context)))
 
     async def _enter(self, sock: socket.socket, connect: Connect, context: ssl.SSLContext | None) -> None:
         loop, timeout = asyncio.get_running_loop(), HANDSHAKE_S if context else None
@@ -101,9 +100,7 @@ class Listener:
         except OSError:  # a client without TLS, or one that doesn't trust this certificate
             sock.close()
             return
-        finally:
-            self.clients.entering -= 1
         self.clients.entered(transport)
         await asyncio.sleep(SILENT_S)
-        if self.clients.is_idle(transport):
+        if self.clients.is_unproven(transport):
             transport.abort()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from core.node.public_api.chat_replies import ChatReply
 from core.node.public_api.chat_request import ChatCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.node.public_api.completions_request import Prompt, TextCompletion
-from core.node.public_api.http_bodies import WATCH, event, read_body
+from core.node.public_api.http_bodies import WATCH, event, off_loop, read_body
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 
@@ -40,14 +41,15 @@ class OpenAiHandlers:
         reply = ChatReply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [TextChoice(index) for index in range(asked.n)]
         encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
-        events = self._answers.events([asked.request()] * asked.n, model, request[WATCH])
+        wanted = await off_loop(request, asked.request)
+        events = self._answers.events([wanted] * asked.n, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, TextCompletion)
         model = self._models.find(asked.model)
-        prompts = asked.prompts()
-        wanted = asked.requests(prompts)
+        prompts = await off_loop(request, asked.prompts)
+        wanted = await off_loop(request, partial(asked.requests, prompts))
         echoed = [await self._text(prompt, model) if asked.echo else "" for prompt in prompts]
         choices = [
             TextChoice(index, echoed=echoed[index // asked.n], is_answered=asked.max_tokens != 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
@@ -25,21 +26,49 @@ _OTHER_SHAPES: Final = {
 ROLES: Final = ("system", "developer", "user", "assistant")
 _ANY_OBJECT: Final = '{"type": "object"}'
 
+MAX_TEXTS: Final = 300_000  # keys and values of a body, so that its objects are bounded, too
+MAX_FIELD_BYTES: Final = 1 << 20  # of a field that isn't one of these
+_LONG_FIELDS: Final = {"messages", "input", "prompt", "system", "instructions", "tools"}
+
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"})
 
 Count = Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]  # -1: as if omitted
 
-_Request = TypeVar("_Request")
+_Request = TypeVar("_Request", bound=msgspec.Struct)
 
 
 def request_body(raw: bytes, kind: type[_Request]) -> _Request:
-    """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
+    """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers.
+
+    Bounds the work by the number of texts before any object is made; unknown fields are skipped.
+    """
     raw = raw.removeprefix(codecs.BOM_UTF8)
-    fields = decoded(raw, dict[str, msgspec.Raw], as_written=True)
-    given = {name: value for name, value in fields.items() if bytes(memoryview(value)[:5]) != b"null"}
+    if _texts_in(raw) > MAX_TEXTS:
+        raise UsageError(f"The body has more than {MAX_TEXTS} texts.", "Send a shorter conversation.")
+    found = decoded(raw, _fields_of(kind), as_written=True)
+    fields = {name: bytes(getattr(found, name)) for name in found.__struct_fields__}
+    given = {name: msgspec.Raw(value) for name, value in fields.items() if value and value != b"null"}
     if shapes := sorted(given.keys() & _OTHER_SHAPES):
         raise UsageError(f"{shapes[0]} is not supported.", "Send the schema in the field of this API.")
-    return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind, as_written=True)
+    for name in given.keys() - _LONG_FIELDS:
+        if len(fields[name]) > MAX_FIELD_BYTES:
+            raise UsageError(f"{name} is longer than {MAX_FIELD_BYTES >> 20} MiB.")
+    has_null = b"null" in fields.values()
+    return decoded(msgspec.json.encode(given) if has_null else raw, kind, as_written=True)
+
+
+def _texts_in(raw: bytes) -> int:
+    """Number of texts, keys included, in JSON."""
+    if (most := raw.count(b'"') // 2) <= MAX_TEXTS:
+        return most
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') // 2
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A body with the fields of `kind` and those of other servers, which are not decoded."""
+    names = {*kind.__struct_fields__, *_OTHER_SHAPES}
+    return msgspec.defstruct("Fields", [(name, msgspec.Raw, msgspec.Raw()) for name in sorted(names)])
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -124,16 +153,24 @@ def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict
             "mode": str(mode),
             "tools": [*allowed],
         }:
-            names = {name for tool in allowed for name in tool_rules(known, tool, one_call=True).get("must_call", ())}
+            there = {tool.name for tool in known}
+            names = {_named(tool, there) for tool in allowed}
             return tool_rules((tool for tool in known if tool.name in names), mode, one_call=one_call)
         case {"type": "any"}:
             return tool_rules(known, "required", one_call=one_call)
         case {"type": "auto" | "none" | "required" as word}:
             return tool_rules(known, word, one_call=one_call)
+        case _:
+            return {"tools": known, "must_call": [_named(choice, {tool.name for tool in known})], "one_call": True}
+
+
+def _named(choice: object, known: Container[str]) -> str:
+    """The tool that `choice` names. Raises UsageError."""
+    match choice:
         case {"name": str(name)} | {"function": {"name": str(name)}}:
-            if name not in {tool.name for tool in known}:
+            if name not in known:
                 raise UsageError(f"tool_choice names {name!r}, which is not in tools.")
-            return {"tools": known, "must_call": [name], "one_call": True}
+            return name
         case _:
             fix = 'Use "auto", "none", "required", or a function by its name.'
             raise UsageError("tool_choice has an unknown form.", fix)
@@ -215,9 +252,7 @@ def _or_empty(schema: msgspec.Raw) -> bytes:
 
 def _object(written: bytes, what: str) -> str:
     try:
-        text = written.decode()
-        if isinstance(json.loads(text), dict):
-            return text
-    except (ValueError, RecursionError):
-        pass
-    raise UsageError(f"{what} must be a JSON object.")
+        msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+        return written.decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} must be a JSON object.") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections import OrderedDict
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -13,13 +11,12 @@ from aiohttp import web
 
 from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.public_api.http_bodies import OWNER, WATCH, read_body, refused
+from core.node.public_api.http_bodies import OWNER, WATCH, off_loop, read_body, refused
 from core.node.public_api.model_list import Models
-from core.node.public_api.request_fields import request_body
-from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply, items_of
+from core.node.public_api.responses_replies import ResponseEncoder, items_of
 from core.node.public_api.responses_request import ResponseBody
 from core.node.public_api.send_reply import send_reply
-from core.requests.answers import Message
+from core.requests.answers import ChatRequest, Message
 
 MAX_RESPONSES: Final = 256
 MAX_BYTES: Final = 64 << 20
@@ -98,35 +95,31 @@ class ResponsesHandlers:
 
     async def _count(self, request: web.Request) -> web.Response:
         asked = await read_body(request, ResponseBody)
-        messages = self._conversation(request, asked)
-        if messages is None:
+        built = await off_loop(request, partial(self._built, request[OWNER], asked))
+        if built is None:
             return _unknown(asked.previous_response_id)
-        tokens = await self._answers.count(asked.request(messages), self._models.find(asked.model))
+        tokens = await self._answers.count(built[1], self._models.find(asked.model))
         return json_reply({"object": "response.input_tokens", "input_tokens": tokens})
 
-    def _conversation(self, request: web.Request, asked: ResponseBody) -> list[Message] | None:
-        """The messages so far; None if the response before them is unknown."""
-        if not asked.previous_response_id:
-            return asked.messages()
-        before = self._stored.find(request[OWNER], asked.previous_response_id)
-        return [*before.messages, *asked.messages()] if before else None
+    def _built(self, owner: str, asked: ResponseBody) -> tuple[list[Message], ChatRequest] | None:
+        """The messages so far, and the request; None if the response before them is unknown. Raises UsageError."""
+        before = self._stored.find(owner, asked.previous_response_id) if asked.previous_response_id else None
+        if asked.previous_response_id and not before:
+            return None
+        messages = [*(before.messages if before else ()), *asked.messages()]
+        return messages, asked.request(messages)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ResponseBody)
         model = self._models.find(asked.model)
-        messages = self._conversation(request, asked)
-        if messages is None:
+        built = await off_loop(request, partial(self._built, request[OWNER], asked))
+        if built is None:
             return _unknown(asked.previous_response_id)
-        reply = ResponseReply(
-            id=f"resp_{secrets.token_hex(24)}",
-            model=asked.model or model.name,
-            created=int(time.time()),
-            asked=asked,
-            tools=request_body(await request.read(), dict[str, Any]).get("tools") or [],
-        )
+        messages, wanted = built
         store = partial(self._store, request[OWNER], messages) if asked.store is not False else None
-        events = self._answers.events([asked.request(messages)], model, request[WATCH])
-        return await send_reply(request, ResponseEncoder(reply, store), events, streams=asked.stream)
+        encoder = ResponseEncoder(asked.model or model.name, asked, store)
+        events = self._answers.events([wanted], model, request[WATCH])
+        return await send_reply(request, encoder, events, streams=asked.stream)
 
     def _store(self, owner: str, messages: list[Message], body: dict[str, Any], answer: Message) -> None:
         self._stored.keep(owner, body, (*messages, answer))

@@ -6,13 +6,14 @@ refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
+from core.field_errors import decoded
 from core.node.public_api.request_fields import (
     ROLES,
     Content,
@@ -31,6 +32,7 @@ from core.node.public_api.request_fields import (
 )
 from core.requests.answers import ChatRequest, Message
 
+_NONE: Final = msgspec.Raw()
 _FREE: Final = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}'
 
 
@@ -98,23 +100,27 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     background: bool | None = None
     conversation: Any = None
-    prompt: Any = None
+    prompt: msgspec.Raw = _NONE
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     max_output_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    tools: tuple[ResponsesTool, ...] | None = None
+    tools: tuple[msgspec.Raw, ...] | None = None  # ResponsesTool each; replies repeat them as they are
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions = TextOptions()
     metadata: dict[str, str] | None = None
 
+    def known_tools(self) -> list[ResponsesTool]:
+        """The tools. Raises UsageError."""
+        return [decoded(tool, ResponsesTool, as_written=True) for tool in self.tools or ()]
+
     @property
     def custom(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self.tools or () if tool.type == "custom")
+        return frozenset(tool.name for tool in self.known_tools() if tool.type == "custom")
 
     def messages(self) -> list[Message]:
         if isinstance(self.input, str):
@@ -124,7 +130,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     def request(self, messages: Iterable[Message]) -> ChatRequest:
         """The request after `messages`. Raises UsageError."""
         for name in ("background", "conversation", "prompt", "top_logprobs"):
-            if getattr(self, name):
+            if getattr(self, name) not in (None, False, _NONE):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
         said, form = [*system, *messages], self.text.format or TextFormat()
@@ -136,7 +142,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
             max_tokens=self.max_output_tokens,
             shape=shape_of(form.type, form.schema, "text"),
             **tool_rules(
-                (ours for tool in self.tools or () if (ours := tool.ours())),
+                (ours for tool in self.known_tools() if (ours := tool.ours())),
                 self.tool_choice,
                 one_call=self.parallel_tool_calls is False,
             ),
@@ -146,21 +152,29 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
     """The items as messages; reasoning, text and calls of one turn become one message. Raises UsageError."""
-    said: list[Message] = []
     items = tuple(items)
     begins = newest(item.role if item.type == "message" else "" for item in items)
-    for index, item in enumerate(items):
-        message = _message(item, is_new=index >= begins)
-        before = said[-1] if said and said[-1].role == message.role == "assistant" else None
-        if before and not (message.content and before.content) and not message.reasoning:
-            said[-1] = msgspec.structs.replace(
-                before,
-                content=before.content or message.content,
-                tool_calls=(*before.tool_calls, *message.tool_calls),
-            )
-        else:
-            said.append(message)
-    return said
+    return [_one(turn) for turn in _turns(_message(item, is_new=at >= begins) for at, item in enumerate(items))]
+
+
+def _turns(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Groups of messages that become one: of the assistant, with one text, and reasoning only at the beginning."""
+    turn: list[Message] = []
+    has_text = False
+    for message in messages:
+        is_same = turn and turn[-1].role == message.role == "assistant" and not message.reasoning
+        if turn and not (is_same and not (has_text and message.content)):
+            yield turn
+            turn, has_text = [], False
+        turn.append(message)
+        has_text = has_text or bool(message.content)
+    if turn:
+        yield turn
+
+
+def _one(turn: Sequence[Message]) -> Message:
+    calls = tuple(call for message in turn for call in message.tool_calls)
+    return msgspec.structs.replace(turn[0], content="".join(message.content for message in turn), tool_calls=calls)
 
 
 def _message(item: Item, *, is_new: bool) -> Message:

@@ -17,7 +17,7 @@ from core.node.base.message_table import TEXT_LIMIT
 from core.node.base.node_message import PIECE_BYTES
 from core.numbers import Size, TokenId
 from core.requests.answers import ChatRequest
-from core.text import clean_text
+from core.text import clean_line
 
 MOST_ASKED: Final = 64 << 20  # bytes of one request
 
@@ -95,7 +95,7 @@ def relayed_from(body: bytes) -> Relayed:
 
 
 def _cleaned(problem: Problem) -> Problem:
-    return Problem(**{name: clean_text(text)[:TEXT_LIMIT] for name, text in msgspec.structs.asdict(problem).items()})
+    return Problem(**{name: clean_line(text)[:TEXT_LIMIT] for name, text in msgspec.structs.asdict(problem).items()})
 
 
 class Assembly:

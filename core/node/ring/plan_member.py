@@ -26,6 +26,7 @@ from core.node.base.node_message import to_frame
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
+from core.node.disks.mac_messages import OnePerMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
 from core.node.peers.worker_state import WorkerState
@@ -87,8 +88,7 @@ class PlanMember:
         self._head: str | None = None
         self._index = 0
         self._released: dict[str, int] = {}
-        self._preparing: set[str] = set()
-        self._orders: dict[str, PrepareStage] = {}
+        self._orders = OnePerMac(self._prepare_for)
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # runs while the head is gone
         self._linking: asyncio.Task[None] | None = None
@@ -100,15 +100,7 @@ class PlanMember:
 
     async def prepare(self, head: str, order: PrepareStage) -> None:
         """Load a stage for another Mac: one order at a time for each head, and only the last waiting one counts."""
-        self._orders[head] = order
-        if head in self._preparing:
-            return
-        self._preparing.add(head)
-        try:
-            while head in self._orders:
-                await self._prepare_for(head, self._orders.pop(head))
-        finally:
-            self._preparing.discard(head)
+        await self._orders.take(head, order)
 
     async def _prepare_for(self, head: str, order: PrepareStage) -> None:
         plan = order.plan
@@ -138,15 +130,7 @@ class PlanMember:
     def link_prefill(self, order: LinkUp) -> None:
         """Link the worker to the prefill Mac of this Mac's plan."""
         if ways := self._paths.ways(order.plan.stages[1].device_id):
-            self._supervisor.send(
-                ConnectPrefill(
-                    plan=order.plan,
-                    cluster=self._store.cluster().encode(),
-                    ways=ways,
-                    next_port=order.port,
-                    key_limits=self._key_limits,
-                )
-            )
+            self._connect(ConnectPrefill, order, ways)
 
     def unlink_prefill(self) -> None:
         if self._head == self._device_id:
@@ -181,7 +165,7 @@ class PlanMember:
     def head_lost(self, device_id: str, reason: str) -> None:
         """A Mac is gone; if it led our plan, keep the layers for `GRACE_S`."""
         self._released.pop(device_id, None)
-        self._orders.pop(device_id, None)  # no head waits for it or would release it
+        self._orders.forget(device_id)  # no head waits for it or would release it
         if self._worker.plan and device_id == self._head:
             self._journal.warn(f"The Mac that leads the plan is gone: {reason}")
             self._keep()
@@ -340,14 +324,12 @@ class PlanMember:
                 return
             await asyncio.sleep(LOOK_S)
         self._outgoing.offer(self._paths.direct(after.device_id) or ())
+        self._connect(Connect, order, self._outgoing.rated(ways))
+
+    def _connect(self, kind: type[Connect], order: LinkUp, ways: Sequence[NetworkPath]) -> None:
+        plan, cluster, limits = order.plan, self._store.cluster().encode(), self._key_limits
         self._supervisor.send(
-            Connect(
-                plan=order.plan,
-                cluster=self._store.cluster().encode(),
-                ways=tuple(self._outgoing.rated(ways)),
-                next_port=order.port,
-                key_limits=self._key_limits,
-            )
+            kind(plan=plan, cluster=cluster, ways=tuple(ways), next_port=order.port, key_limits=limits)
         )
 
 

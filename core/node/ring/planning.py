@@ -27,6 +27,7 @@ from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
+from core.plan.assign_layers import spans_on_disks
 from core.plan.balance_by_speed import is_clearly_slower
 from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head, with_draft
 from core.plan.forecast import MacSpeeds, PlanWork, forecast, plan_work_of
@@ -35,7 +36,6 @@ from core.plan.make_plan import make_plan, with_verification
 from core.plan.mirror import with_mirror
 from core.plan.plan_inputs import KnownFacts, PlanOptions, plan_options_of
 from core.plan.preview import preview_of
-from core.plan.split_by_disk import spans_on_disks
 from core.plan.stage_sizes import StageSizes
 from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse
@@ -89,7 +89,7 @@ class Planning:
         self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
         self._assessment, self._simulated = node.assessment, bool(node.config.chip)
         self._peers, self._leader, self._throughput = peers, leader, throughput
-        self._beside = PrefillChoice(inventory, peers, self._speeds)
+        self._beside = PrefillChoice(inventory, peers, self.speeds)
         self._gpu_reported, self._plan_gen = gpu_reported, 0
 
     async def choices(self) -> list[ModelChoice]:
@@ -177,7 +177,7 @@ class Planning:
         """
         planned = await self.plan(request)
         entry = await self._models.find(request.model)
-        speeds, layout = self._speeds(self._peers.linked()), await self._models.layout(entry)
+        speeds, layout = self.speeds(self._peers.linked()), await self._models.layout(entry)
         is_slower = is_clearly_slower(plan, planned.plan, partial(speeds.stage_s, layout))
         return planned if is_slower and not planned.lacks else None
 
@@ -191,7 +191,7 @@ class Planning:
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
-        return forecast(_work(plan, layout, profile), self._speeds(self._peers.linked()))
+        return forecast(_work(plan, layout, profile), self.speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
         own, *others = self._peers.linked()
@@ -295,7 +295,7 @@ class Planning:
             missing_on=tuple(missing),
             missing_bytes=copied,
             disks=self._files.on_disks(split),
-            forecast=forecast(_work(preview.plan or split, layout, profile), self._speeds(macs)),
+            forecast=forecast(_work(preview.plan or split, layout, profile), self.speeds(macs)),
         )
 
     def _facts(
@@ -306,7 +306,7 @@ class Planning:
         macs: Sequence[Peer],
         drafter: _Drafter,
     ) -> KnownFacts:
-        speeds = self._speeds(macs)
+        speeds = self.speeds(macs)
         return KnownFacts(
             model=entry.name,
             fingerprint=entry.fingerprint,
@@ -333,7 +333,7 @@ class Planning:
         return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
 
     def _mirrored(self, plan: Plan, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]) -> Plan:
-        speeds = self._speeds(macs)
+        speeds = self.speeds(macs)
         told = forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
         token_s = told.token_s if told else None
         return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
@@ -349,7 +349,7 @@ class Planning:
 
         return await self._beside.decided(request, entry.fingerprint, profile, layout, preview)
 
-    def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
+    def speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
 

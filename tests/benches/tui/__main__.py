@@ -22,10 +22,11 @@ from typing import Final
 
 import msgspec
 
-from core.bench.results import Aim, Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import cores, end_in_order, positive, system
 from core.errors import NodeUnreachable
 from core.settings import Home
 from tests.benches.figures import reach
+from tests.benches.results import Aim, Result, print_result
 from tests.benches.tui.measured import Phase
 from tests.benches.tui.source import FILL_TOKENS
 from tests.benches.tui.terminal import WAIT_S, Pty

@@ -6,9 +6,9 @@ import argparse
 
 import pytest
 
-from core.bench.results import Result, markdown, print_result
 from core.errors import WorkerDied
 from tests.benches.figures import medians, reach
+from tests.benches.results import Result, markdown, print_result
 
 
 def test_a_reach_is_a_bound_from_one_side() -> None:

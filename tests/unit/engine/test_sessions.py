@@ -194,6 +194,14 @@ def test_a_name_that_leads_elsewhere_or_cannot_be_shown_is_refused(folder: Path,
         path_of(folder, name)
 
 
+def test_a_name_that_differs_in_case_only_is_refused(folder: Path) -> None:
+    """On a Mac's disk it is the same file, and saving it would replace the other session."""
+    save(path_of(folder, "Trip"))
+    assert path_of(folder, "Trip").exists()
+    with pytest.raises(UsageError, match="The session 'Trip' has the same letters"):
+        path_of(folder, "trip")
+
+
 def test_sessions_are_listed_with_why_one_cannot_be_read(folder: Path) -> None:
     assert list_sessions(folder, SECRET) == []
     good = save(path_of(folder, "good"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +26,7 @@ from core.settings import GB, MIB
 WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True)
 LOOPBACK = Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True)
 VPN = Interface("utun4", "100.64.0.2", "100.64.0.2/32", is_up=True, kind="tunnel")
+PROGRAM = "/opt/python/3.13/Python.app/Contents/MacOS/Python"
 DOWN = Interface("en5", "10.0.0.4", "10.0.0.0/24", is_up=False)
 
 
@@ -59,9 +63,10 @@ def test_the_firewall_is_read_from_what_macos_prints(printed: str, state: Firewa
 def test_every_state_of_the_firewall_says_what_to_do() -> None:
     found: dict[Firewall, FindingState] = {"off": "ok", "on": "warn", "closed": "bad", "unknown": "unknown"}
     for state, expected in found.items():
-        finding = doctor.firewall_finding(state)
+        finding = doctor.firewall_finding(state, PROGRAM)
         assert finding.state == expected
         assert bool(finding.fix) is (expected != "ok")
+        assert (f'--unblockapp "{PROGRAM}"' in finding.fix) is (state == "on"), "each Python is a program of its own"
 
 
 def test_interfaces_are_read_from_what_psutil_gives() -> None:
@@ -144,6 +149,8 @@ def test_disk_memory_and_programs() -> None:
     assert [doctor.disk_finding(n * GB // 2).state for n in (100, 6, 1)] == ["ok", "warn", "bad"]
     assert doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 0).state == "ok"
     assert doctor.memory_finding(64 * GB, 50 * GB, 54 * GB, 0).state == "warn"
+    assert not doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 0).fix
+    assert doctor.memory_finding(16 * GB, 6 * GB, 7 * GB, 0).fix.startswith("9 GB stay for other programs; `macluster")
     assert doctor.programs_finding("3.11.7", {"mlx": "0.32.4"}).what == "Python 3.11.7, mlx 0.32.4."
     assert doctor.programs_finding("3.11.7", {"mlx": None}).state == "bad"
 
@@ -153,6 +160,35 @@ def test_a_gpu_that_may_use_less_than_the_budget_is_told_with_the_setting_of_mac
     assert (told.state, told.what) == ("warn", "macOS limits the GPU, and so every model, to 51 of 64 GB.")
     assert f"iogpu.wired_limit_mb={54 * GB // MIB}`" in told.fix
     assert doctor.memory_finding(64 * GB, 20 * GB, 48 * GB, 51 * GB).state == "ok"
+
+
+def test_folders_of_models_that_macos_closes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> list[str]:
+        raise PermissionError(errno.EPERM, "Operation not permitted") if folder.name == "disk" else FileNotFoundError
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    disk = tmp_path / "disk"
+    assert doctor.unreadable([disk, tmp_path / "gone"]) == [disk]
+    found = doctor.models_finding([disk], PROGRAM)
+    assert found
+    assert (str(disk) in found.what, f"Full Disk Access: add {PROGRAM}" in found.fix) == (True, True)
+    assert doctor.models_finding([], PROGRAM) is None
+
+
+@pytest.mark.parametrize(
+    ("macos", "build", "warns"),
+    [("26.2", "15.0", True), ("26.2", "26.0", False), ("15.6", "15.0", False), ("", "", False), ("26.2", "", False)],
+)
+def test_the_slow_build_of_mlx_is_told(macos: str, build: str, warns: bool) -> None:
+    found = doctor.build_finding(macos, build)
+    assert (found is not None) is warns
+    assert found is None or found.what.startswith("MLX is the build for macOS 15, this Mac runs 26")
+
+
+def test_the_build_of_mlx_is_in_the_tag_of_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-macosx_15_0_arm64\n"
+    monkeypatch.setattr(doctor, "distribution", lambda _: SimpleNamespace(read_text=lambda _: wheel))
+    assert doctor.metal_build() == "15.0"
 
 
 def test_a_hard_limit_of_256_open_files_is_told_with_its_cure() -> None:

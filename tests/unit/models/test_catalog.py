@@ -17,6 +17,8 @@ import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
+from core.models.files.checked_files import MAX_CONFIG_VALUES
+from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.files.suitability import ALIASES
 from core.models.made.maker import make_model
@@ -463,3 +465,11 @@ def test_catalog_and_layout_import_no_mlx() -> None:
     code += "; print(*{m.split('.')[0] for m in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"mlx", "mlx_lm", "transformers", "numpy"} & set(loaded)
+
+
+def test_a_config_of_a_million_lists_is_refused_before_they_are_made(tmp_path: Path) -> None:
+    make_model(tmp_path / "m", "llama", layers=1)
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config | {"more": [[]] * MAX_CONFIG_VALUES}))
+    with pytest.raises(BadModel, match="250,000 values"):
+        read_folder(tmp_path / "m")

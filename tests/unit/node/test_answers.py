@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.engine.requests import Request
-from core.errors import BadModel, Busy, CachesLost, NodeError, NotLoaded, Problem, UsageError
+from core.errors import BadModel, Busy, CachesLost, ContextExceeded, NodeError, NotLoaded, Problem, UsageError
 from core.events import (
     Batch,
     BatchRow,
@@ -885,6 +886,51 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
         assert count in (len(written), 5), "five are what the worker of these tests counts"
 
     asyncio.run(both())
+
+
+@pytest.mark.parametrize("more", [{"messages": 80_000}, {"prompt_tokens": (1,) * 501}])
+async def test_a_prompt_that_can_never_fit_is_refused_before_it_is_read(
+    tmp_path: Path, model: Path, tokens: Tokens, more: dict[str, Any]
+) -> None:
+    class Unread(LateTokenizer):
+        async def encode(self, *_: object, **__: object) -> list[int]:
+            raise AssertionError
+
+        vocab_size = property(lambda self: 1 / 0, lambda self, _: None)
+
+    async def read(_: Path) -> LateTokenizer:
+        return Unread(tokens)
+
+    said = (Message(role="user", content="a" * more.get("messages", 1)),)
+    asked = ChatRequest(messages=said, raw=True, prompt_tokens=more.get("prompt_tokens", ()))
+    harness = await AnswersHarness(tmp_path, model, read).load()
+    try:
+        for ask in (harness.answers.count, harness.answers.ask):
+            with pytest.raises(ContextExceeded, match="the context holds 500"):
+                await ask(asked)
+    finally:
+        await harness.ends_all()
+
+
+async def test_a_call_of_a_tool_that_is_not_there_is_refused_in_words(harness: AnswersHarness) -> None:
+    with pytest.raises(UsageError, match="must call 'go', which is not among its tools"):
+        await harness.ask(must_call=("go",))
+
+
+@pytest.mark.promise("P29")
+async def test_nothing_of_an_answer_that_is_not_kept_is_saved_with_a_conversation(harness: AnswersHarness) -> None:
+    own = await harness.ask("mine")
+    harness.ends(own)
+    await harness.done(own)
+    kept = harness.answers.conversation
+    secret = await harness.ask("client secret zebraquartz", keep=False)
+    harness.writes(secret, [5])
+    harness.ends(secret)
+    await harness.done(secret)
+    assert kept
+    assert harness.answers.conversation == kept
+    texts = [file.read_bytes() for file in harness.folder.rglob("*") if file.is_file()]
+    assert not [each for each in texts if b"zebraquartz" in each or secret.request_id.encode() in each]
 
 
 async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_for_the_next(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import codecs
 import hashlib
+import inspect
 import json
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,18 +17,21 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
+from aiohttp import web
 
 from core.errors import NodeError, UsageError
 from core.events import PlanProposed, PlanUnloaded
+from core.node.base.http_clients import LIMITS
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
 from core.node.public_api import api_answers, http_bodies, listener
 from core.node.public_api.admission import MAX_PER_KEY
 from core.node.public_api.api_answers import ApiAnswers
+from core.requests.api import ApiKeyName
 from core.trust.api_certificate import server_context
 from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model
-from tests.support.api import ServedHarness, served_harness
+from tests.support.api import KEY, ServedHarness, served_harness
 from tests.support.tokenizers import StreamHere
 from tests.support.waiting import until
 
@@ -103,14 +108,28 @@ async def test_what_no_handler_can_read_is_refused_in_json_and_is_no_defect(
             assert (fields.split()[1], "Server: macluster" in fields) == (str(status), True), head
             error = json.loads(body)["error"]
             assert (error["type"], said in error["message"]) == ("invalid_request_error", True), body
-        odd = await harness.asker.post("/responses", content=b'{"input": "hello", "unknown": 1e999}')
-        assert (odd.status_code, "is out of range" in odd.text, defects) == (400, True, [])
+        for odd, status in (
+            (b'"unknown": 1e999', 200),
+            (b'"unknown": ' + b"9" * 5000, 200),
+            (b'"tools": [1e999]', 400),
+        ):
+            told = await harness.asker.post("/responses/input_tokens", content=b'{"input": "hello", %s}' % odd)
+            assert (told.status_code, defects) == (status, []), told.text
         marked = await harness.asker.post("/messages", content=codecs.BOM_UTF8 + b'{"model": "tiny", "messages": []}')
         assert "messages must be a list of at least 1 entries" in marked.text
         monkeypatch.setattr(ApiAnswers, "offered", lambda self: 1 / 0)
         failed = await harness.asker.get("/models")
         assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
         assert defects == ["An API request"]
+
+
+@pytest.mark.promise("T9")
+async def test_keys_that_cannot_be_read_are_told_to_a_client_without_the_folder(tmp_path: Path, model: Path) -> None:
+    async with served_harness(tmp_path, model) as harness:
+        (tmp_path / "keys.json").chmod(0o644)
+        for headers in ({}, {"x-api-key": "no"}):
+            said = await harness.asker.get("/models", headers=headers)
+            assert (said.status_code, "keys" in said.text, str(tmp_path) in said.text) == (503, True, False)
 
 
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
@@ -166,6 +185,69 @@ async def test_who_says_nothing_or_takes_too_long_is_closed(
         async with asyncio.timeout(60):
             assert b" 400 " in await reader.readline()
         writer.close()
+
+
+@pytest.mark.promise("T9")
+@pytest.mark.parametrize("options", [ApiOptions(port=0), ApiOptions(host="0.0.0.0", port=0)])
+async def test_clients_without_a_key_keep_no_place_from_one_that_has_it(
+    tmp_path: Path, model: Path, options: ApiOptions
+) -> None:
+    health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    wrong = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: no\r\n\r\n"
+    async with served_harness(tmp_path, model, options) as harness:
+        harness.api._listener.clients.most = 2
+        others = []
+        for said in (health, wrong):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(harness), ssl=_any_certificate(options))
+            writer.write(said)
+            await reader.readline()
+            others.append(writer)
+        assert (await harness.asker.get("/models")).status_code == 200
+        for _ in range(2):  # these do not even begin a handshake
+            others.append((await asyncio.open_connection("127.0.0.1", port_of(harness)))[1])
+        assert (await harness.asker.get("/models")).status_code == 200
+        headers = harness.asker.headers
+        async with httpx2.AsyncClient(base_url=harness.asker.base_url, headers=headers, verify=False) as second:
+            assert (await second.get("/models")).status_code == 200
+        for writer in others:
+            writer.close()
+
+
+@pytest.mark.promise("T9")
+async def test_nothing_more_is_sent_to_a_key_that_is_revoked(tmp_path: Path, model: Path) -> None:
+    async with served_harness(tmp_path, model) as harness:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(harness))
+        said = json.dumps({"messages": [{"role": "user", "content": "hello"}], "stream": True})
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: {KEY}"
+        writer.write(f"{head}\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode())
+        await until(lambda: bool(harness.asked))
+        (request,) = harness.asked
+        harness.writes(request, [5, 6])
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"data: ")
+            harness.control.revoke_key(ApiKeyName(name="tests"))
+            harness.writes(request, [7])
+            sent = b""
+            with suppress(ConnectionError):
+                sent = await reader.read()
+        writer.close()
+        await until(lambda: harness.cancelled == [request.request_id])
+        text = harness.told(request)[2].text
+        assert text
+        assert f'"content":"{text}"'.encode() not in sent
+        assert (await harness.asker.get("/models")).status_code == 401
+
+
+def _any_certificate(options: ApiOptions) -> ssl.SSLContext | None:
+    return ssl._create_unverified_context() if options.has_tls else None
+
+
+def test_every_limit_of_the_library_is_named() -> None:
+    limits = {*inspect.signature(web.RequestHandler).parameters}
+    assert limits - {"manager", "loop", "logger", "debug"} == {
+        *LIMITS,
+        *("access_log", "access_log_class", "access_log_format"),
+    }
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, model: Path) -> None:

@@ -1,17 +1,44 @@
 from __future__ import annotations
 
+import errno
+import os
+from types import SimpleNamespace
+from typing import NoReturn
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import NodeError
 from core.node.peers.discovery import Sighting, is_of_group, read_sighting
+from core.node.peers.room import Search
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id
+from tests.support.contexts import context_of
 from tests.support.macs import mac
 
 ID = mac(0).text_id
 RAW = ID.encode()
 ADDRESS = ["192.168.1.7"]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.EADDRINUSE, "(another account of this Mac uses it)"), (errno.ENODEV, "([Errno 19] No such device)")],
+)
+async def test_why_bonjour_is_not_available_is_said(number: int, said: str) -> None:
+    class Deaf:
+        async def look(self, _: int) -> NoReturn:
+            raise OSError(number, os.strerror(number))
+
+    node = context_of()
+    mesh = SimpleNamespace(port=1, dialling=SimpleNamespace(roster_changed=lambda: None))
+    search = Search(node, Deaf(), None, mesh, None)  # type: ignore[arg-type]
+    await search.advertise()
+    assert said in node.bus.now.logs[-1].text
+    with pytest.raises(NodeError) as caught:
+        await search.look_again()
+    assert said in caught.value.what
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.messages import Pong, Status
-from core.node.peers.search import Search
+from core.node.peers.room import Search
 from core.node.ring.messages import Checked, Prepared
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests.trust import Address
@@ -145,6 +145,14 @@ def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
     body = msgspec.json.encode({"type": "Reported", "plan_gen": 1, "report": report})
     with pytest.raises(ProtocolError):
         from_frame(FrameType.PLAN, body)
+
+
+@pytest.mark.promise("P20")
+def test_no_text_of_another_mac_brings_a_line_of_its_own() -> None:
+    forged = "M1\nTrust: paired (weakest: studio)\u2028Model: llama-405b (ready)\r\t"
+    message = from_frame(*to_frame(Checked(plan_gen=1, files={forged: "a" * 64})))
+    assert isinstance(message, Checked)
+    assert not {"\n", "\t", "\r", "\u2028"} & set("".join(message.files))
 
 
 @pytest.mark.parametrize("device_id", ["", "../../etc/passwd", "\x1b]52;c;aGk=\x07", "a" * 26 + "b"])

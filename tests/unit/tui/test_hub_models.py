@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from msgspec.structs import replace
 
@@ -24,8 +26,12 @@ from tui.state.format import day
 
 MACS = [peer("a", 48), peer("b", 24)]
 SPEEDS = MacSpeeds({each.device_id: "M2 Max" for each in MACS}, lambda *_: None, {})
-KNOWN = offered(known_models(), (), MACS, SPEEDS)
 BEST = "mlx-community/Qwen3.5-122B-A10B-4bit"
+
+
+@cache
+def known() -> list[ModelChoice]:
+    return offered(known_models(), (), MACS, SPEEDS)
 
 
 class EmptyNode(StillNode):
@@ -36,13 +42,13 @@ class EmptyNode(StillNode):
         self.downloads: list[DownloadRequest] = []
 
     async def known_models(self) -> list[ModelChoice]:
-        return KNOWN
+        return known()
 
     async def download(self, request: DownloadRequest) -> None:
         self.downloads.append(request)
 
 
-@pytest.mark.parametrize("size", [(120, 36), (80, 24)])
+@pytest.mark.parametrize("size", [pytest.param((120, 36), marks=pytest.mark.nightly), (80, 24)])
 async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tuple[int, int]) -> None:
     node = EmptyNode()
     app = MaclusterApp(node)  # type: ignore[arg-type]
@@ -86,11 +92,11 @@ async def test_a_typed_name_is_there_again_while_the_hub_is_away() -> None:
 def test_a_split_that_fits_and_cannot_be_loaded_is_not_said_to_lack_memory() -> None:
     what = "mini has not told yet what lies on its disk."
     preview = PlanPreview(draft=PLAN, problem=Problem(kind="PlanError", what=what))
-    assert fit_words(replace(KNOWN[0], offer=None, preview=preview)) == what
+    assert fit_words(replace(known()[0], offer=None, preview=preview)) == what
 
 
 def test_the_command_says_what_would_fit() -> None:
-    lines = known_lines(KNOWN)
+    lines = known_lines(known())
     made = f"catalogue of {day(known_models().made_on)}"
     assert lines[0] == f"Models that fit 72.0 GB, the memory of these Macs, largest first; then the others ({made}):"
     assert lines[2].startswith(BEST)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from core.errors import NodeError, NodeUnreachable, NotPaired, UsageError
 from core.requests.answers import ChatRequest, Message
-from tui.cli.remote_api import RemoteApi
+from tui.cli.remote_api import RemoteApi, is_near
 
 ASKED = ChatRequest(messages=(Message(role="user", content="hi"),))
 THOUGHTS: list[dict[str, Any]] = [{"reasoning_content": "he greets"}, {"content": "Hel"}, {"content": "lo\x1b[2J"}]
@@ -80,3 +80,31 @@ async def test_what_fails_is_told_with_the_cure(url: str, capsys: pytest.Capture
         await RemoteApi("http://127.0.0.1:1", "", "toy").answer(ASKED, heard.append)
     with pytest.raises(UsageError, match="is not a certificate"):
         await RemoteApi("https://127.0.0.1:1", "", "toy", Path(__file__)).answer(ASKED, heard.append)
+
+
+async def test_no_proxy_of_the_system_sees_what_goes_to_a_mac_at_home(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a Mac the proxies come from System Settings, and their exceptions are not looked at."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert await RemoteApi(url, "k", "toy").answer(ASKED, lambda _: None) == "length"
+    assert capsys.readouterr().out.startswith("Hello")
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [
+        ("127.0.0.1:4720", True),
+        ("localhost:4720", True),
+        ("192.168.1.7", True),
+        ("[fe80::1%25en0]:4720", True),
+        ("[fd00::7]", True),
+        ("studio", True),
+        ("studio.local:4720", True),
+        ("api.example.com", False),
+        ("8.8.8.8", False),
+        ("[2001:4860:4860::8888]", False),
+    ],
+)
+def test_what_is_at_home(host: str, near: bool) -> None:
+    assert is_near(f"https://{host}/v1/chat/completions") is near

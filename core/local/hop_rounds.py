@@ -1,32 +1,38 @@
-"""Four lanes that carry 8 KiB between two processes, leader and echo, which take turns on them.
+"""Rounds of hops of 8 KiB, there and back between two processes of this machine, leader and echo.
 
-Each lane has one connection per direction, as a ring has. `SealedLane` works as a ring does, array to array; `RawLane`
-sends the same array over plain TCP. `SealedMemory` and `RawMemory` do so without arrays, since waking MLX costs as much
-as a whole plain hop.
+The lanes take turns so that noise hits all of them. Each lane has one connection per direction, as a ring has:
+`SealedLane` works as a ring does, array to array; `RawLane` sends the same array over plain TCP.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple, Protocol
 
 import mlx.core as mx
+import msgspec
 
 from core.errors import LinkLost
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
-from core.local.macs import LocalMacs
-from core.local.second_process import SecondProcess
+from core.local.macs import LocalMacs, make_macs
+from core.local.second_process import SecondProcess, second_process
 from core.trust.identity import Identity, open_identity
 from core.trust.roster.bundle import Cluster
+
+MAX_CPU_RATIO: Final = 4.0  # CPU of a sealed hop over a plain one
+WARM_UP_HOPS: Final = 50
 
 HOST: Final = "127.0.0.1"
 MEET_S: Final = 30.0
@@ -46,6 +52,10 @@ class HopLane(Protocol):
 
     def receive(self) -> None:
         """Wait for the other end's payload; a lane of arrays evaluates it."""
+
+
+# this end's lanes by name, over its sealed links and its plain connections, each there and back
+LanesOf = Callable[[Sender, Receiver, socket.socket, socket.socket], dict[str, HopLane]]
 
 
 class SealedLane:
@@ -100,44 +110,9 @@ class RawLane:
         mx.eval(self._array)
 
 
-class SealedMemory:
-    """The same number of bytes over the real data links, from memory to memory."""
-
-    def __init__(self, sender: Sender, receiver: Receiver) -> None:
-        self._sender, self._receiver = sender, receiver
-        self._room = memoryview(bytearray(PAYLOAD_BYTES))
-
-    def send(self) -> None:
-        self._sender.send(
-            FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=[self._room]
-        )
-
-    def receive(self) -> None:
-        self._receiver.recv(WAIT_S)
-
-
-class RawMemory:
-    """The same number of bytes over plain TCP, from memory to memory."""
-
-    def __init__(self, out: socket.socket, into: socket.socket) -> None:
-        self._out, self._into = out, into
-        self._room = memoryview(bytearray(PAYLOAD_BYTES))
-
-    def send(self) -> None:
-        self._out.sendall(self._room)
-
-    def receive(self) -> None:
-        fill(self._into, self._room)
-
-
-def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
-    """This end of every lane, over its two sealed links and its two plain connections."""
-    return {
-        "sealed": SealedLane(sender, receiver),
-        "raw": RawLane(out, into),
-        "memory_sealed": SealedMemory(sender, receiver),
-        "memory_raw": RawMemory(out, into),
-    }
+def array_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
+    """This end of both lanes, over its two sealed links and its two plain connections."""
+    return {"sealed": SealedLane(sender, receiver), "raw": RawLane(out, into)}
 
 
 def a_payload() -> mx.array:
@@ -190,7 +165,7 @@ class Spent(NamedTuple):
 
 
 @contextmanager
-def lead(other: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, HopLane]]:
+def lead(other: SecondProcess, macs: LocalMacs, lanes_of: LanesOf) -> Iterator[dict[str, HopLane]]:
     """Connect the lanes, by name, with a process that runs `echo`. Raises LinkError or WorkerError."""
     me, peer = macs.identities
     binding = secrets.token_bytes(32)
@@ -204,10 +179,10 @@ def lead(other: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, HopLane]]:
         sender = stack.enter_context(closing(link.dial(sealed_port)))
         receiver = stack.enter_context(closing(link.accept(listener)))
         out, into = (stack.enter_context(_plain(socket.create_connection((HOST, plain_port)))) for _ in range(2))
-        yield all_lanes(sender, receiver, out, into)
+        yield lanes_of(sender, receiver, out, into)
 
 
-def echo(pipe: Connection[Any, Any]) -> None:
+def echo(lanes_of: LanesOf, pipe: Connection[Any, Any]) -> None:
     """Connect to the leader, then return what it sends in every turn until the pipe ends."""
     invitation: Invitation = pipe.recv()
     me = open_identity(invitation.folder, invitation.passphrase)
@@ -217,7 +192,7 @@ def echo(pipe: Connection[Any, Any]) -> None:
         receiver = link.accept(sealed)
         sender = link.dial(invitation.port)
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
-    lanes = all_lanes(sender, receiver, out, into)
+    lanes = lanes_of(sender, receiver, out, into)
     while True:
         turn: HopTurn = pipe.recv()
         pipe.send(take_turn(lanes, turn, _return))
@@ -280,3 +255,41 @@ class _Link(NamedTuple):
 def _plain(sock: socket.socket) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+class LaneTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of one lane. Times in microseconds per hop."""
+
+    cpu_us: tuple[float, float]  # of the leader and the echo, all threads
+    rtt_us: float  # median round trip
+    parts_us: dict[str, float] = {}  # wall clock; TLS is inside send
+
+    @property
+    def side_us(self) -> float:
+        return sum(self.cpu_us) / 2
+
+
+Round = dict[str, LaneTurn]  # by lane
+
+
+def play_rounds(rounds: int, hops: int, lanes_of: LanesOf = array_lanes) -> list[Round]:
+    """Play `rounds` rounds of `hops` hops on every lane. Raises LinkError or WorkerError."""
+    with TemporaryDirectory(prefix="macluster-hop-") as folder, second_process(partial(echo, lanes_of)) as other:
+        macs = make_macs(Path(folder), 2)
+        with lead(other, macs, lanes_of) as lanes:
+
+            def one_round(hops: int) -> Round:
+                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in lanes}
+
+            one_round(WARM_UP_HOPS)
+            return [one_round(hops) for _ in range(rounds)]
+
+
+def _turn(lead: Spent, echo: Spent) -> LaneTurn:
+    parts = {name: (spent + echo.parts_us[name]) / 2 for name, spent in lead.parts_us.items()}
+    return LaneTurn(cpu_us=(lead.cpu_us, echo.cpu_us), rtt_us=median(lead.rtt_us), parts_us=parts)
+
+
+def cpu_ratio(rounds: Sequence[Round]) -> float:
+    """CPU of a sealed hop over a plain one: the median of the ratios within a round."""
+    return median(turns["sealed"].side_us / turns["raw"].side_us for turns in rounds)
