@@ -27,28 +27,59 @@ _FIXED: Final = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "top_logprob
 _TOOL: Final = {"description": None, "parameters": None, "strict": False}
 
 
-class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The common fields of all bodies of one response."""
+class ResponseEncoder:
+    """The `ReplyEncoder` of one response."""
 
-    id: str
-    model: str
-    created: int  # seconds since the epoch
-    asked: ResponseBody
+    has_comments: ClassVar = False
 
-    def body(
-        self,
-        status: _Status,
-        output: list[_Event],
-        choice: AnswerChoice | None = None,
-        error: MaclusterError | None = None,
-    ) -> dict[str, Any]:
-        """The response so far."""
-        asked = self.asked
+    def __init__(
+        self, model: str, asked: ResponseBody, store: Callable[[dict[str, Any], Message], None] | None
+    ) -> None:
+        self._model, self._asked, self._store = model, asked, store  # called with the whole body and the answer
+        self._id, self._created = f"resp_{secrets.token_hex(24)}", int(time.time())
+        self._choice, self._items = AnswerChoice(0), ItemEvents(asked.custom)
+
+    def take(self, _: int, said: Said) -> list[bytes]:
+        self._choice.take(said)
+        return [typed_event(each) for each in self._items.take(said)]
+
+    def beginning(self) -> list[bytes]:
+        return [self._so_far("response.created"), self.still_there()]
+
+    def still_there(self) -> bytes:
+        return self._so_far("response.in_progress")
+
+    def failed(self, error: MaclusterError) -> bytes:
+        return typed_event(self._items.event("response.failed", response=self._body("failed", error)))
+
+    def ending(self) -> list[bytes]:
+        lines = [typed_event(each) for each in self._items.close(self._status)]
+        body = self.whole()
+        return [*lines, typed_event(self._items.event(f"response.{body['status']}", response=body))]
+
+    def whole(self) -> dict[str, Any]:
+        list(self._items.close(self._status))
+        body = self._body(self._status)
+        said, calls = self._choice, tuple(self._choice.calls)
+        if self._store:
+            self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
+        return body
+
+    @property
+    def _status(self) -> _Status:
+        assert self._choice.done
+        return "incomplete" if self._choice.done.finish_reason == "length" else "completed"
+
+    def _so_far(self, name: str) -> bytes:
+        return typed_event(self._items.event(name, response=self._body("in_progress")))
+
+    def _body(self, status: _Status, error: MaclusterError | None = None) -> dict[str, Any]:
+        asked, choice = self._asked, self._choice
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
-            "id": self.id,
+            "id": self._id,
             "object": "response",
-            "created_at": self.created,
+            "created_at": self._created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
             "background": False,
@@ -58,8 +89,8 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "max_output_tokens": asked.max_output_tokens,
             "max_tool_calls": None,
             "metadata": asked.metadata or {},
-            "model": self.model,
-            "output": output,
+            "model": self._model,
+            "output": list(self._items.output),
             "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "previous_response_id": asked.previous_response_id,
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
@@ -73,7 +104,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "prompt_cache_key": asked.prompt_cache_key,
             "safety_identifier": asked.safety_identifier,
             "truncation": "disabled",
-            "usage": _usage(choice.done, choice.reasoning_tokens) if choice and choice.done else None,
+            "usage": _usage(choice.done, choice.reasoning_tokens) if choice.done else None,
         }
 
 
@@ -81,52 +112,6 @@ def _repeated(tool: ResponsesTool, written: msgspec.Raw) -> dict[str, Any] | msg
     if tool.type != "function":
         return written
     return _TOOL | msgspec.json.decode(written, type=dict[str, msgspec.Raw])
-
-
-class ResponseEncoder:
-    """The `ReplyEncoder` of one response."""
-
-    has_comments: ClassVar = False
-
-    def __init__(self, reply: ResponseReply, store: Callable[[dict[str, Any], Message], None] | None) -> None:
-        self._reply, self._store = reply, store  # called with the whole body and the answer
-        self._choice, self._items = AnswerChoice(0), ItemEvents(reply.asked.custom)
-
-    def take(self, _: int, said: Said) -> list[bytes]:
-        self._choice.take(said)
-        return [typed_event(each) for each in self._items.take(said)]
-
-    def beginning(self) -> list[bytes]:
-        return [self._so_far("response.created"), self.still_there()]
-
-    def still_there(self) -> bytes:
-        return self._so_far("response.in_progress")
-
-    def failed(self, error: MaclusterError) -> bytes:
-        body = self._reply.body("failed", list(self._items.output), error=error)
-        return typed_event(self._items.event("response.failed", response=body))
-
-    def ending(self) -> list[bytes]:
-        lines = [typed_event(each) for each in self._items.close(self._status)]
-        body = self.whole()
-        return [*lines, typed_event(self._items.event(f"response.{body['status']}", response=body))]
-
-    def whole(self) -> dict[str, Any]:
-        list(self._items.close(self._status))
-        body = self._reply.body(self._status, self._items.output, self._choice)
-        said, calls = self._choice, tuple(self._choice.calls)
-        if self._store:
-            self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
-        return body
-
-    @property
-    def _status(self) -> _Status:
-        assert self._choice.done
-        return "incomplete" if self._choice.done.finish_reason == "length" else "completed"
-
-    def _so_far(self, name: str) -> bytes:
-        body = self._reply.body("in_progress", list(self._items.output))
-        return typed_event(self._items.event(name, response=body))
 
 
 class ItemEvents:
