@@ -220,14 +220,9 @@ async def test_an_answer_is_told_when_no_other_text_process_can_start(
     assert tokenizer.is_over
 
 
-async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
-    tokenizer = await start(good)
-    texts = tokenizer._texts.process
-    texts._pipe.close()
-    await until(lambda: texts.is_over)
-
-
-async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
+    good: Path, start: Start
+) -> None:
     here, tokenizer = Tokens.load(good), await start(good)
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
@@ -242,3 +237,6 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
         added = (expected.add(token), expected.held)
         assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
     assert (await tokenizer.stream("all").add_all(tokens)).text == text
+    texts = tokenizer._texts.process
+    texts._pipe.close()
+    await until(lambda: texts.is_over)
