@@ -10,12 +10,13 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
 from core.answer_parts import TextPart
-from core.errors import BadModel
+from core.errors import BadModel, NodeError
 from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded, Refused
 from core.models.text.tokenizer import Tokens
@@ -208,14 +209,20 @@ async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: P
     await until(lambda: not tokenizer._texts._streams)
 
 
-async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
+async def test_an_answer_is_told_when_no_other_text_process_can_start(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer = await start(good)
-    texts = tokenizer._texts.process
-    texts._pipe.close()
-    await until(lambda: texts.is_over)
+    monkeypatch.setattr(tokenizer._texts, "_start", AsyncMock(side_effect=OSError(35, "Resource unavailable")))
+    os.kill(tokenizer._texts.process._process.get_pid(), signal.SIGKILL)
+    with pytest.raises(NodeError, match="Resource unavailable"):
+        await tokenizer.stream("answer").add_all([1])
+    assert tokenizer.is_over
 
 
-async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
+    good: Path, start: Start
+) -> None:
     here, tokenizer = Tokens.load(good), await start(good)
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
@@ -230,3 +237,6 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
         added = (expected.add(token), expected.held)
         assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
     assert (await tokenizer.stream("all").add_all(tokens)).text == text
+    texts = tokenizer._texts.process
+    texts._pipe.close()
+    await until(lambda: texts.is_over)

@@ -32,7 +32,7 @@ from tests.support.worker_ring import WorkerRing, a_request, worker_ring
 
 SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
 FAMILIES: Final = [
-    ("llama", 2, {"bits": 4}),
+    pytest.param("llama", 2, {"bits": 4}, marks=pytest.mark.nightly),
     *(
         pytest.param(name, 2, {}, marks=pytest.mark.nightly)
         for name in ("qwen3", "qwen3_moe", "mistral3", "deepseek_v3")

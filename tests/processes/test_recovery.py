@@ -28,7 +28,7 @@ from tui.cli.watch import Watch
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "How does macluster split a model?"
-TOKENS = 128
+TOKENS = 80
 SOON_S = 120.0
 
 

@@ -33,7 +33,9 @@ def rings() -> Iterator[Rings]:
         pytest.param(
             "gemma3_text", len(PROMPT) - 1, id="windows: up to the end of the prompt", marks=pytest.mark.nightly
         ),
-        pytest.param("qwen3_next", len(PROMPT) - 1, id="states: up to the end of the prompt"),
+        pytest.param(
+            "qwen3_next", len(PROMPT) - 1, id="states: up to the end of the prompt", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_a_turn_reads_what_is_new_in_it(made: Make, rings: Rings, family: str, kept: int) -> None:

@@ -38,7 +38,7 @@ RINGS: Final = [
     pytest.param("forward", CUTS[4], "llama", id="four-forward", marks=pytest.mark.nightly),
     pytest.param("reverse", CUTS[4], "llama", id="four-reverse", marks=pytest.mark.nightly),
     pytest.param("private", WINDOW_CUTS, "gemma3_text", id="windows-private", marks=pytest.mark.nightly),
-    pytest.param("forward", WINDOW_CUTS, "gemma3_text", id="windows-forward"),
+    pytest.param("forward", WINDOW_CUTS, "gemma3_text", id="windows-forward", marks=pytest.mark.nightly),
     pytest.param("reverse", WINDOW_CUTS, "gemma3_text", id="windows-reverse", marks=pytest.mark.nightly),
     pytest.param("single", CUTS[1], "llama", id="single"),
 ]
