@@ -10,12 +10,13 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
 from core.answer_parts import TextPart
-from core.errors import BadModel
+from core.errors import BadModel, NodeError
 from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded, Refused
 from core.models.text.tokenizer import Tokens
@@ -206,6 +207,17 @@ async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: P
         streams[n].end()
     assert said == parts == [text] * 3
     await until(lambda: not tokenizer._texts._streams)
+
+
+async def test_an_answer_is_told_when_no_other_text_process_can_start(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = await start(good)
+    monkeypatch.setattr(tokenizer._texts, "_start", AsyncMock(side_effect=OSError(35, "Resource unavailable")))
+    os.kill(tokenizer._texts.process._process.get_pid(), signal.SIGKILL)
+    with pytest.raises(NodeError, match="Resource unavailable"):
+        await tokenizer.stream("answer").add_all([1])
+    assert tokenizer.is_over
 
 
 async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(

@@ -17,7 +17,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.http_bodies import typed_event
 from core.node.public_api.request_fields import TextFormat
-from core.node.public_api.responses_request import ResponseBody, ResponsesTool
+from core.node.public_api.responses_request import ResponseBody
 from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -98,7 +98,7 @@ class ResponseEncoder:
             "temperature": 1.0 if asked.temperature is None else asked.temperature,
             "text": {"format": (asked.text.format or TextFormat()).as_json},
             "tool_choice": asked.tool_choice or "auto",
-            "tools": [*map(_repeated, asked.known_tools(), asked.tools or ())],
+            "tools": _repeated(asked),
             "top_p": 1.0 if asked.top_p is None else asked.top_p,
             **_FIXED,
             "prompt_cache_key": asked.prompt_cache_key,
@@ -108,10 +108,12 @@ class ResponseEncoder:
         }
 
 
-def _repeated(tool: ResponsesTool, written: msgspec.Raw) -> dict[str, Any] | msgspec.Raw:
-    if tool.type != "function":
-        return written
-    return _TOOL | msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+def _repeated(asked: ResponseBody) -> list[dict[str, Any]]:
+    """The tools as they were written, functions with all of their fields."""
+    if not (known := asked.known_tools()):
+        return []
+    written = msgspec.json.decode(asked.tools, type=list[dict[str, msgspec.Raw]])
+    return [_TOOL | tool if is_.type == "function" else tool for is_, tool in zip(known, written, strict=True)]
 
 
 class ItemEvents:
