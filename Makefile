@@ -42,8 +42,7 @@ soak: $(STAMP)  ## answers, cancels, reloads, Macs that come and go for HOURS; w
 lint: $(STAMP)  ## style, types, import contracts, dead code, plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy && wait $$!
 	@$(BIN)/lint-imports
 	@$(BIN)/vulture
 	@$(BIN)/python -m tests.plain_english

@@ -6,7 +6,7 @@ of all events (`core.snapshot`), so a client that connects later sees the same s
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -40,15 +40,27 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of events; the JSON field `type` holds the class name."""
 
 
-class Peer(Value, frozen=True, kw_only=True):
+class MacFigures(Value, frozen=True, kw_only=True):
+    """A Mac's chip, memory and workers."""
+
+    chip: str = ""
+    memory_bytes: Size = 0
+    budget_bytes: Size = 0  # memory a model may use; 0 if it is not ready to hold layers
+    used_bytes: Size = 0
+    worker_pid: Size | None = None
+    worker_rss_bytes: Size = 0
+    spare_rss_bytes: Size = 0  # memory of the spare worker
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in MacFigures.__struct_fields__}
+
+
+class Peer(MacFigures, frozen=True, kw_only=True):
     """A Mac as this node sees it."""
 
     device_id: str  # 26 base32 characters
     name: str  # already clean
-    chip: str = ""
-    memory_bytes: int = 0
-    budget_bytes: int = 0  # memory a model may use
-    used_bytes: int = 0
     state: PeerState = "seen"
     trust: Level = "unpaired"
     is_self: bool = False
@@ -57,9 +69,6 @@ class Peer(Value, frozen=True, kw_only=True):
     problem: str = ""  # why it can't be reached
     found_by: Literal["self", "bonjour", "address"] = "bonjour"
     rtt_s: float | None = None
-    worker_pid: int | None = None
-    worker_rss_bytes: int = 0
-    spare_rss_bytes: int = 0  # memory of the spare worker
 
     @property
     def short_id(self) -> str:

@@ -13,40 +13,42 @@ from pathlib import Path
 from unittest.mock import patch
 
 from screenshots import architecture, moving, png, record, recording, timeline
-from screenshots.scenes import SCENES, SIZES, colours_of, drawn, text_of
+from screenshots.scenes import SCENES, SIZES, Size, colours_of, drawn, text_of
 from tui.app import MaclusterApp
 
 TEXTS = Path(__file__).parent / "text"
 
 
-async def look(name: str, size: tuple[int, int], *, picture: bool = False) -> str:
-    """A scene as text: the screen, then the colours of each theme. Draws the `picture`, too."""
-    told = recording.load(SCENES[name].recording)
-    parts: list[str] = []
+async def look(name: str, *, picture: bool = False) -> dict[str, str]:
+    """A scene as text by the file's name, in each size: the screen, then the colours of its themes.
 
-    def take(app: MaclusterApp) -> None:
-        if not parts:
-            parts.append(text_of(app))
+    Draws the `picture`, too.
+    """
+    told = recording.load(SCENES[name].recording)
+    looks: dict[str, str] = {}
+
+    def take(app: MaclusterApp, size: Size) -> None:
+        file = f"{name}-{size[0]}x{size[1]}"
+        if file not in looks:
+            looks[file] = text_of(app)
             if picture:
                 # without xml:space, librsvg drops the leading non-breaking spaces and words stick together
-                svg = app.export_screenshot().replace("<svg ", '<svg xml:space="preserve" ', 1)
-                png.write(f"{name}-{size[0]}x{size[1]}", svg)
-        parts.append(f"--- {app.theme}\n{colours_of(app)}")
+                png.write(file, app.export_screenshot().replace("<svg ", '<svg xml:space="preserve" ', 1))
+        looks[file] += f"--- {app.theme}\n{colours_of(app)}"
 
     # the help names the file where keys are changed
     with patch.dict(os.environ, XDG_CONFIG_HOME="/Users/anna/.config"):
-        missing = await drawn(name, told, size, take)
-    if missing:
-        raise LookupError(f"The recording {SCENES[name].recording} lacks {missing}; run `make screenshots`.")
-    return "".join(parts)
+        for sizes in [SIZES] if SCENES[name].resizes else [[size] for size in SIZES]:
+            if missing := await drawn(name, told, sizes, take):
+                raise LookupError(f"The recording {SCENES[name].recording} lacks {missing}; run `make screenshots`.")
+    return looks
 
 
 async def draw_all() -> None:
     TEXTS.mkdir(exist_ok=True)
     for name in SCENES:
-        for size in SIZES:
-            text = await look(name, size, picture=True)
-            (TEXTS / f"{name}-{size[0]}x{size[1]}.txt").write_text(text)
+        for file, text in (await look(name, picture=True)).items():
+            (TEXTS / f"{file}.txt").write_text(text)
     png.HERE.joinpath(f"{moving.NAME}.svg").write_text(await moving.picture())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,8 @@ from textual.widgets import Input, TextArea
 from screenshots.recording import Recording, ReplayingClient
 from tui.app import MaclusterApp
 
-SIZES: Final = ((120, 36), (80, 24))
+Size = tuple[int, int]
+SIZES: Final[tuple[Size, ...]] = ((120, 36), (80, 24))
 THEMES: Final = ("macluster-dark", "macluster-colour-blind", "textual-light")
 NOTE: Final = "demo: simulated Macs on this one"
 SETTLED: Final = 4  # equal looks in a row
@@ -27,10 +28,14 @@ PATIENCE_S: Final = 60.0
 
 
 class Scene(NamedTuple):
-    """A picture: the recording it is drawn from, and the keys and actions (in brackets) that lead to it."""
+    """A picture: the recording it is drawn from, and the keys and actions (in brackets) that lead to it.
+
+    `resizes`: it looks the same in a terminal that has a size from the start and in one that gets it.
+    """
 
     recording: str
     steps: tuple[str, ...] = ()
+    resizes: bool = True
 
     @property
     def note(self) -> str:
@@ -51,8 +56,8 @@ SCENES: Final[dict[str, Scene]] = {
     "hop": Scene("main", ("[open('hop')]",)),
     "logs": Scene("main", ("[open('logs')]",)),
     "sampling": Scene("main", ("[open('sampling')]",)),
-    "conversations": Scene("main", ("[open('conversations')]",)),
-    "help": Scene("main", ("[screen.pane(1)]", "f1")),
+    "conversations": Scene("main", ("[open('conversations')]",), resizes=False),
+    "help": Scene("main", ("[screen.pane(1)]", "f1"), resizes=False),
     "batch": Scene("busy", ("[open('batch')]",)),
     "timeline": Scene("busy", ("[open('batch')]", "enter")),
     "api": Scene("serving", ("[open('api')]",)),
@@ -100,15 +105,17 @@ def colours_of(app: MaclusterApp) -> str:
 
 
 async def drawn(
-    name: str, recording: Recording, size: tuple[int, int], then: Callable[[MaclusterApp], None]
+    name: str, recording: Recording, sizes: Sequence[Size], then: Callable[[MaclusterApp, Size], None]
 ) -> list[str]:
-    """Draw a scene from its recording and hand the app to `then` in each theme; returns requests without a reply."""
+    """Draw a scene from its recording and hand the app to `then` in each size, and in the first of `SIZES` in each
+    theme; returns requests without a reply.
+    """
     client = ReplayingClient(recording)
     state = replace(recording.state, ticked_at=recording.at)
     with standing_still(recording.at), TemporaryDirectory() as folder:
         app = MaclusterApp(client, note=SCENES[name].note, folder=Path(folder))
         app.animation_level = "none"
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=sizes[0]) as pilot:
             await until(lambda: app.state.attached, pilot)
             app.set_state(state)
             still(app)
@@ -116,10 +123,13 @@ async def drawn(
             await lead(app, pilot, SCENES[name])
             app.set_state(state)
             still(app)
-            for theme in THEMES:
-                app.theme = theme
-                await settled(app, pilot, looks=2)
-                then(app)
+            for size in sizes:
+                if size != sizes[0]:
+                    await pilot.resize_terminal(*size)
+                for theme in THEMES if size == SIZES[0] else THEMES[:1]:
+                    app.theme = theme
+                    await settled(app, pilot, looks=2 if size == sizes[0] else SETTLED)
+                    then(app, size)
     return client.missing
 
 

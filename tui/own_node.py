@@ -22,6 +22,22 @@ TAIL_BYTES = 4096
 TAIL_LIMIT = 500
 
 
+def start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:
+    """Start the process of a node, which ends when its standard input closes. Raises OSError, IdentityError."""
+    private_folder(home.root)
+    rotate_stderr_log(home)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(home.stderr_log, flags, 0o600), "wb") as complaints:
+        return subprocess.Popen(
+            [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            start_new_session=True,
+        )
+
+
 class OwnNode:
     """A node process that this window starts, with these `options`."""
 
@@ -37,7 +53,7 @@ class OwnNode:
             self._process.stdin.close()
         self._process, self._refused, self._started_at = None, None, time.monotonic()
         try:
-            self._process = self._spawn(*more)
+            self._process = start_node(self._home, *self._options, *more)
         except MaclusterError as error:
             self._refused = error.problem
         except OSError as error:
@@ -73,21 +89,6 @@ class OwnNode:
             except subprocess.TimeoutExpired:  # it may be waiting for a macOS dialog
                 self._process.terminate()
                 await asyncio.to_thread(self._process.wait)
-
-    def _spawn(self, *more: str) -> subprocess.Popen[bytes]:
-        home = self._home
-        private_folder(home.root)
-        rotate_stderr_log(home)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(home.stderr_log, flags, 0o600), "wb") as complaints:
-            return subprocess.Popen(
-                [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *self._options, *more],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
-                start_new_session=True,
-            )
 
     def _last_complaint(self) -> str:
         try:

@@ -74,7 +74,7 @@ def listed_kinds() -> dict[str, PathKind]:
     if sys.platform != "darwin":
         return {}
     try:
-        return {_BRIDGE: "Thunderbolt", **_kinds_in(LISTED, LISTED.stat().st_mtime_ns)}
+        return {**_kinds_in(LISTED, LISTED.stat().st_mtime_ns), _BRIDGE: "Thunderbolt"}
     except (OSError, ValueError, ExpatError):
         return {_BRIDGE: "Thunderbolt"}
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from core.errors import NodeError, TrustError
+from core.errors import NodeError, SealError, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.prevent_sleep import stays_awake
+from core.node.base.last_run import read_last_run, record_led
 from core.node.config import NodeConfig
-from core.node.disks.leftover_files import sweep
+from core.node.disks.copy_checks import PARTIAL
 from core.node.parts import NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
+from core.settings import Home
+from core.trust.sealed_files import forget
 
 TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
 LOOK_S = 2 * BEAT_S
 SAVE_EVERY = 60  # rounds of `_watch`
+BEING_WRITTEN_S: Final = 60.0  # younger ones may belong to a running screen or command
+GIVEN_UP_S: Final = 14 * 86_400.0  # untouched copies older than this are abandoned
 
 
 class Node:
@@ -30,6 +38,7 @@ class Node:
     def __init__(self, config: NodeConfig, on_served: Callable[[ApiServed], None] = lambda _: None) -> None:
         self._config, self._on_served = config, on_served
         self._stopping = asyncio.Event()
+        self._led = ""  # the model that was recorded last
         self._again: NodeConfig | None = None
         self.parts = NodeParts(config, self._stopping)
         self.parts.node.signals.on(KeyReplaced, self._start_anew)
@@ -57,6 +66,9 @@ class Node:
         parts.peers.table.refresh_own()
         parts.ring.supervisor.start()
         parts.disks.transfers.own.restore()
+        if (last := read_last_run(self._config.home)) and (led := last.led):
+            said = f"{led} was loaded when the node of this Mac was killed. Load it again: `macluster load {led}`."
+            parts.node.journal.warn(said)
         await parts.local_server.start(self._config.home.socket)
         if self._config.serves:
             self._on_served(await parts.api.api.start())
@@ -107,6 +119,7 @@ class Node:
             parts.peers.table.sweep()
             parts.api.api.clients.look()
             parts.relay.relay.look()
+            self._note_led()
             if number % SAVE_EVERY == 0:
                 self._remember()
             if (counters := self._counters()) != parts.node.bus.now.counters:
@@ -143,6 +156,35 @@ class Node:
             mdns_refused=parts.peers.discovery.refused,
         )
 
+    def _note_led(self) -> None:
+        """Record the model for the next node, which offers it if this one is killed."""
+        plan = self.parts.ring.leader.plan
+        if self.parts.node.bus.now.recovery or self._led == (led := plan.model if plan else ""):
+            return
+        self._led = led
+        record_led(self._config.home, led)
+
     def _remember(self) -> None:
         with suppress(TrustError):  # a full disk loses only a hint
             self.parts.node.seen.save()
+
+
+def sweep(home: Home, now: float) -> None:
+    """Delete temporary files in `home` and abandoned copies of models. `now`: seconds since the epoch.
+
+    Ignores files that the system refuses to delete.
+    """
+    folders = (home.identity, home.rosters, home.tokens, home.sessions, home.conversations, home.split_profiles)
+    for folder in (home.root, *folders):
+        for left in folder.glob("*.tmp"):
+            with suppress(OSError, SealError):
+                if left.is_file() and left.lstat().st_mtime < now - BEING_WRITTEN_S:
+                    forget(left)
+    for begun in (home.models / PARTIAL).glob("*"):
+        with suppress(OSError):
+            if _touched_at(begun) < now - GIVEN_UP_S:
+                shutil.rmtree(begun)
+
+
+def _touched_at(begun: Path) -> float:
+    return max(each.lstat().st_mtime for each in (begun, *begun.iterdir()))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from core.errors import BadBudget, IllegalCut, NoPeers, PlanError, TooManyPeers, UsageError
-from core.events import BalanceChoice, Peer, Topology
+from core.events import BalanceChoice, Peer, Plan, Topology
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.balance_by_speed import StageOwners, StageSeconds, balanced
-from core.plan.nearest_cuts import nearest_cuts
+from core.plan.nearest_cuts import best_cuts, nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.stage_sizes import StageSizes
 from core.plan.topology import (
@@ -19,7 +19,9 @@ from core.plan.topology import (
     LONE_MAC_TOPOLOGY,
     TOPOLOGIES,
     Arrangement,
+    LayerSpan,
     Route,
+    has_ranks,
     in_ring,
     parse_span,
     route,
@@ -159,3 +161,29 @@ def _take(counts: list[int], excess: int) -> None:
             if excess > 0 and counts[i] > 1:
                 counts[i] -= 1
                 excess -= 1
+
+
+def spans_on_disks(
+    plan: Plan, here: Mapping[str, Set[int]], cuts: Collection[int], macs: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Layer spans for the `macs` with a stage in `plan`, from layers on their disks (`here`, by device id), cut at
+    `cuts` as near to the plan's boundaries as possible. None if the disks don't cover the model.
+    """
+    if has_ranks(plan):
+        return None
+    owners = plan.owners
+    legal = sorted(cut for cut in cuts if 0 < cut < plan.layers)
+
+    def is_here(stage: int, start: int, stop: int) -> int | None:
+        return 0 if here.get(owners[stage].device_id, frozenset()) >= set(range(start, stop)) else None
+
+    found = best_cuts([stage.stop for stage in owners[:-1]], legal, plan.layers, is_here)
+    if found is None:
+        return None
+    edges = dict(zip([s.device_id for s in owners], pairwise((0, *found, plan.layers)), strict=True))
+
+    def span(mac: str) -> LayerSpan:
+        start, stop = edges[mac]
+        return LayerSpan(start, None if stop == plan.layers and mac == plan.output else stop - 1)
+
+    return tuple(str(span(mac)) for mac in macs if mac in edges)

@@ -114,8 +114,8 @@ def incoming(_: threading.Event) -> Outcome:
     """The macOS firewall lets other Macs in."""
     if (state := firewall()) == "unknown":
         return skipped("the firewall can only be checked on a Mac") if sys.platform != "darwin" else failed("no answer")
-    finding = firewall_finding(state, this_program())
-    words = f"{finding.what} {finding.fix}".strip()
+    finding = firewall_finding(state, Path(this_program()).name)  # its folder may name a person
+    words = f"{finding.what} {'See `macluster doctor`.' if state == 'on' else finding.fix}".strip()
     return failed(words) if finding.state == "bad" else passed(words)
 
 

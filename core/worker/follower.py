@@ -136,8 +136,7 @@ class Follower:
                 tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
         except ProtocolError as error:
             raise GroupFailed(error.what, error.fix) from error
-        if phases := self._meter.phases:
-            phases.lap("codec_decode")
+        self._meter.lap("codec_decode")
         passed = work._replace(payload=(bytes(work.payload[0]),))
         if self._is_last:
             passed = work._replace(kind=FrameType.ACK, payload=())
@@ -205,9 +204,7 @@ class Follower:
             arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
         else:
             arrays = self._hidden.decode(payload)
-        phases = self._meter.phases
-        if phases:
-            phases.lap("codec_decode")
+        self._meter.lap("codec_decode")
         out = self._execution.forward(work, self._role, arrays)
         if work.quiet and self._answers_chunks:
             return work._replace(kind=FrameType.ACK, askers=(), payload=())
@@ -216,13 +213,11 @@ class Follower:
             computing = self._execution.stage.computing
             with self._meter.span("output", work.step, work.handle), computing():  # logits are still to be computed
                 chosen = self._choosers.choose(work.askers, out[0])
-            if phases:
-                phases.lap("readback")
+            self._meter.lap("readback")
             return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
             encoded = encode_arrays(out) if self._role.outputs else self._hidden.encode(out)
-        if phases:
-            phases.lap("codec_encode")
+        self._meter.lap("codec_encode")
         return work._replace(kind=FrameType.ACTIVATION, payload=encoded)
 
 

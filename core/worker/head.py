@@ -149,8 +149,7 @@ class Head:
             return  # else the others would wait while this stage computes what has come back
         if answer := self.pipeline.take():
             self._handle_answer(answer)
-            if phases := self.pipeline.stage.meter.phases:
-                phases.lap("readback")
+            self.pipeline.stage.meter.lap("readback")
             if self.pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever get its turn
                 self._go_on()
                 self._report_batch()

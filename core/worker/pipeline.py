@@ -206,8 +206,7 @@ class Pipeline:
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
-        phases = self.stage.meter.phases
-        if phases:
+        if phases := self.stage.meter.phases:
             phases.works(step, kind_of(frame), handle)
             phases.lap("to_i32")
         self.stage.meter.saw("token ids")
@@ -215,8 +214,7 @@ class Pipeline:
             is_shared = ahead and self._are_ranks
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
             frame = frame._replace(kind=kind, payload=() if is_shared else encode_arrays([tokens.astype(mx.int32)]))
-            if phases:
-                phases.lap("codec_encode")
+            self.stage.meter.lap("codec_encode")
             if self._are_ranks:
                 self._forward_together(frame, tokens, work, ahead=ahead)
             else:
@@ -230,8 +228,7 @@ class Pipeline:
         if self._peers:
             with self.stage.meter.codec:
                 frame = frame._replace(payload=self._hidden.encode(out))
-            if phases:
-                phases.lap("codec_encode")
+            self.stage.meter.lap("codec_encode")
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
     def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any, *, ahead: bool) -> None:
@@ -411,16 +408,13 @@ class Pipeline:
 
     def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
         payload, asked = memoryview(came.payload[0]), sent.frame
-        phases = self.stage.meter.phases
         if self._arriving.outputs:
             hidden = self._hidden.decode(payload)
-            if phases:
-                phases.lap("codec_decode")
+            self.stage.meter.lap("codec_decode")
             out = self._execution.forward(asked._replace(step=came.step), self._arriving, hidden)
             return None if asked.quiet else out[0]
         arrays = decode_arrays(payload)
-        if phases:
-            phases.lap("codec_decode")
+        self.stage.meter.lap("codec_decode")
         rows = asked.rows // sent.positions
         shape = (rows, *([sent.positions] if asked.every else []), self.stage.layers.vocab_size)
         if len(arrays) != 1 or arrays[0].shape != shape:

@@ -195,8 +195,8 @@ class LoadedStage:
                 out, self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
             else:
                 out = build(held)
-            if self.layers.start == 0 and (phases := self.meter.phases):
-                phases.lap("embed")
+            if self.layers.start == 0:
+                self.meter.lap("embed")
             del held, prepared  # MLX writes in place only without other references
             self._advance(handle, arrived[0].shape[1], out, waits=not ahead)
         if arrived[0].shape[1] == 1:
@@ -220,8 +220,7 @@ class LoadedStage:
                 mx.async_eval(logits)
         if not every and boundary[0].shape[1] == 1:
             self._put_out[handle] = None
-        if phases := self.meter.phases:
-            phases.lap("logits_compute")
+        self.meter.lap("logits_compute")
         return logits
 
     def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
@@ -409,8 +408,7 @@ class LoadedStage:
         evaluate(out, self.layers.caches.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
-        if phases := self.meter.phases:
-            phases.lap("layers_compute")
+        self.meter.lap("layers_compute")
         if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 

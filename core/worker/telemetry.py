@@ -12,7 +12,7 @@ from typing import Final
 from core.events import Sight
 from core.link.data_plane import LinkStats, Receiver, Sender
 from core.rates import Throttle
-from core.requests.trace import PhaseTurn
+from core.requests.trace import Phase, PhaseTurn
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 from core.worker.phases import PhaseClock
 
@@ -88,6 +88,11 @@ class StageMeter:
             self._noted = PhaseClock()
         self.phases = self._noted if is_on else None
         return turns
+
+    def lap(self, phase: Phase) -> None:
+        """End a phase, if the stage is traced."""
+        if self.phases:
+            self.phases.lap(phase)
 
     @contextmanager
     def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:

@@ -37,13 +37,11 @@ class TokenChoice:
 
     def read(self, step: Step, choice: NextTokens, alive: Sequence[int]) -> list[list[Picked]]:
         """The tokens of each row of `step`, once they are computed."""
-        phases = self._pipeline.stage.meter.phases
-        if phases:
+        if phases := self._pipeline.stage.meter.phases:
             phases.back(self._work)
         with self._pipeline.stage.computing():
             picked = choice.read()
-        if phases:
-            phases.lap("readback")
+        self._pipeline.stage.meter.lap("readback")
         chosen = [[Picked(0)] for _ in step.requests]
         for at, each in zip(alive, picked, strict=True):
             chosen[at] = [each]

@@ -25,7 +25,7 @@ from tests.support.node_messages import EVERY
 pytestmark = pytest.mark.slow
 
 FRAMES = 100_000
-SENT = 1000
+SENT = 400
 MIB = 1 << 20
 
 

@@ -6,16 +6,19 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NoReturn
 
+import psutil
 import pytest
 from aiohttp import web
 from huggingface_hub import constants
 
-from core.errors import TransferError
+from core.errors import NodeError, TransferError
 from core.events import Transfer
 from core.models.files import hub_download_parts, hub_download_whole, hub_files, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog
+from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import BeginOrder, FetchOrder
 from core.models.files.hub_reader import check_endpoint, headers_for, redirected
 from core.models.made.maker import make_model
@@ -108,6 +111,20 @@ async def test_a_download_ends_at_its_limit_of_memory(tmp_path: Path, monkeypatc
     progress = TransferProgress(QueuedTransfer(first=first), lambda *_: None)
     order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
     with pytest.raises(TransferError, match="MiB of memory"):
+        await hub_transfers.download(order, "acme/toy", progress, lambda *_: None)
+
+
+async def test_a_download_that_ended_before_its_memory_was_looked_at_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(pid: int) -> NoReturn:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", gone)
+    monkeypatch.setattr(hub_transfers, "ChildStart", lambda _, **words: ChildStart("core.no_such_module", **words))
+    progress = TransferProgress(QueuedTransfer(first=Transfer(model="m", mac="", state="asking")), lambda *_: None)
+    order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path))
+    with pytest.raises(NodeError, match="cannot start"):
         await hub_transfers.download(order, "acme/toy", progress, lambda *_: None)
 
 

@@ -7,16 +7,18 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
-from core.errors import BadModel
+from core.answer_parts import TextPart
+from core.errors import BadModel, NodeError
 from core.models.made.maker import make_model
-from core.models.text.text_messages import Decode, Decoded
+from core.models.text.text_messages import Decode, Decoded, Refused
 from core.models.text.tokenizer import Tokens
 from core.node.answers import tokenizer_process
 from core.node.answers.tokenizer import Tokenizer
@@ -101,21 +103,22 @@ async def test_a_long_prompt_is_encoded_apart_and_no_other_waits_for_it(
 async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
     good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 250 * MIB)
     rules = [part(good, "decoder"), {"type": "Fuse"}, *swelling(9)]
     tokenizer = await start(bent(good, tmp_path, decoder={"type": "Sequence", "decoders": rules}))
     tokens = await tokenizer.encode((Message(role="user", content="quite"),), raw=True)
-    with pytest.raises(BadModel, match=r"^The tokenizer of bent (takes more than 400 MiB|takes too long|ends its)"):
+    with pytest.raises(BadModel, match=r"^The tokenizer of bent (takes more than 250 MiB|takes too long|ends its)"):
         await tokenizer.stream("answer").add_all(tokens)
-    assert tokenizer.is_over
     with pytest.raises(BadModel, match="The tokenizer of bent "):
-        await tokenizer.stream("another").add_all(tokens)
+        await tokenizer.stream("answer").add_all(tokens)
+    harmless = await tokenizer.encode(HELLO, raw=True)
+    assert (await tokenizer.stream("another").add_all(harmless)).text == "hello"
 
 
 async def test_a_prompt_that_swells_is_refused(
     good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 250 * MIB)
     swollen = bent(good, tmp_path, normalizer={"type": "Sequence", "normalizers": swelling(9)})
     with pytest.raises(BadModel, match=r"^The tokenizer of bent "):
         await (await start(swollen)).encode((Message(role="user", content="quite " * 20),), raw=True)
@@ -140,16 +143,21 @@ BOMBS = {  # constants would be computed while the template compiles
 }
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("loops without end", "doubling"), pytest.param(("string times", "output"), marks=pytest.mark.nightly)],
+    ids=" and ".join,
+)
 @pytest.mark.promise("T11")
 async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
-    good: Path, tmp_path: Path, start: Start
+    good: Path, tmp_path: Path, start: Start, names: Sequence[str]
 ) -> None:
     copy = Path(shutil.copytree(good, tmp_path / "bent"))
     cases = [f"{{% if messages[0].content == {name!r} %}}{bomb}{{% endif %}}" for name, bomb in BOMBS.items()]
     (copy / "chat_template.jinja").write_text("{{ messages[0].content }}" + "".join(cases))
     tokenizer = await start(copy)
     expected = await tokenizer.encode(HELLO, raw=False)
-    for name in BOMBS:
+    for name in names:
         bomb = asyncio.ensure_future(tokenizer.encode((Message(role="user", content=name),), raw=False))
         others = asyncio.gather(*(tokenizer.encode(HELLO, raw=False) for _ in range(3)))
         said = await tokenizer.stream(name).add_all(expected)
@@ -161,30 +169,60 @@ async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
     assert not tokenizer.is_over
 
 
-async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
+async def test_what_takes_too_long_is_ended_and_the_others_go_on(
     good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tokenizer, told = await start(good), list[Decoded | Refused]()
+    texts = tokenizer._texts.process
+    here = await tokenizer.stream("another").add_all([1])
+    os.kill(texts._process.get_pid(), signal.SIGSTOP)
     monkeypatch.setattr(Decode, "wall_s", 0.1)
-    tokenizer, told = await start(good), list[object]()
-    os.kill(tokenizer._texts._process.get_pid(), signal.SIGSTOP)
-    stream = tokenizer.stream("answer")
-    for token in range(3):
-        stream.add([token], [], told.append)
-    with pytest.raises(BadModel, match="takes too long"):
-        await tokenizer.stream("another").add_all([1])
-    assert [getattr(one, "problem", None) and one.problem.what for one in told] == [  # type: ignore[attr-defined]
-        f"The tokenizer of {good.name} takes too long."
-    ] * 3
+    for name in ("answer", "another"):
+        tokenizer.stream(name).add([1], [], told.append)
+    await texts._end.wait()
+    monkeypatch.undo()
+    await until(lambda: len(told) == 2)
+    refused, other = told
+    assert isinstance(refused, Refused)
+    assert refused.problem.what == f"The tokenizer of {good.name} takes too long."
+    assert other == here
     assert await tokenizer.encode(HELLO, raw=True)
 
 
-async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
+async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: Path, start: Start) -> None:
     tokenizer = await start(good)
-    tokenizer._texts._pipe.close()
-    await until(lambda: tokenizer.is_over)
+    text = "Zwei Flüsse, 日本, and a 🐢 end of it. " * 4
+    tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
+    streams = [tokenizer.stream(str(n), is_chat=True) for n in range(3)]
+    readers = [stream.reader((), ()) for stream in streams]
+    said, parts = [""] * 3, [""] * 3
+    for at, token in enumerate(tokens):
+        if at % 40 == 20:
+            os.kill(tokenizer._texts.process._process.get_pid(), signal.SIGKILL)
+        for n, decoded in enumerate(await asyncio.gather(*(stream.add_all([token]) for stream in streams))):
+            said[n] += decoded.text
+            parts[n] += "".join(part.text for part in await readers[n].read(decoded.text) if isinstance(part, TextPart))
+    for n, reader in enumerate(readers):
+        parts[n] += "".join(part.text for part in await reader.end("", is_whole=True) if isinstance(part, TextPart))
+        streams[n].end()
+    assert said == parts == [text] * 3
+    await until(lambda: not tokenizer._texts._streams)
 
 
-async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+async def test_an_answer_is_told_when_no_other_text_process_can_start(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = await start(good)
+    monkeypatch.setattr(tokenizer._texts, "_start", AsyncMock(side_effect=OSError(35, "Resource unavailable")))
+    os.kill(tokenizer._texts.process._process.get_pid(), signal.SIGKILL)
+    with pytest.raises(NodeError, match="Resource unavailable"):
+        await tokenizer.stream("answer").add_all([1])
+    assert tokenizer.is_over
+
+
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
+    good: Path, start: Start
+) -> None:
     here, tokenizer = Tokens.load(good), await start(good)
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
@@ -199,3 +237,6 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
         added = (expected.add(token), expected.held)
         assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
     assert (await tokenizer.stream("all").add_all(tokens)).text == text
+    texts = tokenizer._texts.process
+    texts._pipe.close()
+    await until(lambda: texts.is_over)

@@ -228,7 +228,9 @@ def _command(process: psutil.Process) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asking", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
+@pytest.mark.parametrize(
+    "asking", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high", marks=pytest.mark.nightly)]
+)
 async def test_without_bonjour_a_given_place_is_enough_and_is_remembered(tmp_path: Path, asking: int) -> None:
     answering = HIGH + LOW - asking
     near, far = paired_home(tmp_path, asking), paired_home(tmp_path, answering)

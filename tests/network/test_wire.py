@@ -39,7 +39,7 @@ def namespace() -> Iterator[str]:
 @pytest.mark.promise("P1", "T1")
 def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
-    make_model(model, "llama")
+    make_model(model, "llama", layers=4)
     command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.wiretap", str(model)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -47,7 +47,7 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namesp
 
     heard = bytes.fromhex(seen["heard"])
     assert len(heard) > 24 * 96 * 4, "the hop did lead through the tap"
-    canaries = secrets_of(model, seen["tokens"], seen["text"]) | {name.encode() for name in seen["names"]}
+    canaries = secrets_of(model, seen["cut"], seen["tokens"], seen["text"]) | {name.encode() for name in seen["names"]}
     assert len(canaries) >= 1000
     assert not [canary for canary in canaries if canary in heard]
 
@@ -72,7 +72,7 @@ def test_what_ranks_add_up_is_not_heard_on_the_wire(namespace: str) -> None:
 
 def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
-    make_model(model, "llama")
+    make_model(model, "llama", layers=4)
     inside = ["ip", "netns", "exec", namespace]
     silence = (
         "table ip mc {\nchain out {\ntype filter hook output priority 0; policy accept;\nudp dport 5353 drop\n}\n}\n"
@@ -83,6 +83,8 @@ def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace:
         "-m",
         "tui.cli.main",
         "demo",
+        "--macs",
+        "2",
         "--model",
         str(model),
         "--prompt",
@@ -93,10 +95,10 @@ def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace:
     ran = subprocess.run([*inside, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "using direct addresses" in ran.stderr
-    assert "Found by direct addresses; 3 Mac(s)" in ran.stdout
+    assert "Found by direct addresses; 2 Mac(s)" in ran.stdout
 
 
-def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
+def secrets_of(model: Path, cut: int, tokens: list[int], text: str) -> set[bytes]:
     """Secrets to search for, each of 8 bytes or more, so that none occurs by chance.
 
     They are pieces of the prompt and the answer, runs of token ids in every width, and pieces of real activations.
@@ -112,7 +114,7 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
     words = [said[i : i + 8] for said in (PROMPT.encode(), text.encode()) for i in range(len(said) - 7)]
     runs = [ids[i : i + 4] for ids in (prompt, tokens) for i in range(len(ids) - 3)]
     ids = [struct.pack(f"{order}4{width}", *run) for run in runs for order in "<>" for width in "HIQ"]
-    layers = load_slice(read_folder(model), 0, 7, embed=True, output=False)
+    layers = load_slice(read_folder(model), 0, cut, embed=True, output=False)
     (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.caches.new(), 0)
     mx.eval(boundary)
     rows = bytes(np.asarray(boundary).tobytes())

@@ -1,4 +1,4 @@
-"""Runs a demo in its own network namespace, with the hop mbp → mini through a recording TCP proxy.
+"""Runs a demo in its own network namespace, with the hop studio → mbp through a recording TCP proxy.
 
 The nodes don't know the proxy: nftables redirects the worker's data port, except for the proxy's own connection, which
 comes from 127.0.0.2. Prints one JSON object for the test.
@@ -21,7 +21,7 @@ from tests.support.cluster import ask, begin, finish, tokens_seen
 from tui.cli.demo import Demo, DemoConfig
 
 PROMPT = "the canary sings a secret that nobody else may read"
-LONG = 96
+LONG = 64
 
 
 class Tap:
@@ -77,14 +77,14 @@ async def data_port(pid: int) -> int:
 
 
 async def drive(model: Path) -> dict[str, object]:
-    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16), model=model, multicast=False, has_spare=False), lambda _: None)
+    demo = Demo(DemoConfig(budgets_gb=(64, 32), model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
         await demo.join()
         await demo.head.until(lambda w: all(p.worker_pid for p in w.now.peers), 240, "Starting the workers")
-        mini = next(p.worker_pid for p in demo.head.now.peers if p.name == "mini")
+        mbp = next(p.worker_pid for p in demo.head.now.peers if p.name == "mbp")
         tap = Tap()
-        tap.lead_to(await data_port(mini or 0))
+        tap.lead_to(await data_port(mbp or 0))
         await demo.load()
         return await observe(demo, tap)
     finally:
@@ -104,6 +104,7 @@ async def observe(demo: Demo, tap: Tap) -> dict[str, object]:
     return {
         "heard": heard.hex(),
         "names": [demo.head.now.plan.fingerprint, *(s.device_id for s in demo.head.now.plan.stages)],
+        "cut": demo.head.now.plan.stages[-1].start,
         "tokens": first.tokens,
         "text": first.text,
         "flipped": tap.flipped.is_set(),

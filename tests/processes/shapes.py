@@ -30,7 +30,7 @@ from core.events import Topology
 from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.made.maker import make_model
-from core.models.text.grammar_check import MODULE, check
+from core.models.text.grammar_check import check
 from core.models.text.tokenizer import Tokens
 from core.models.text.vocabulary import Vocabulary, read_vocabulary
 from core.sampling_options import Sampling
@@ -158,7 +158,7 @@ class Search:
 
 def allowed(wanted: int, seed: int, figures: Counter[str]) -> list[dict[str, Any]]:
     """The first `wanted` schemas that a node accepts."""
-    child, found = ReadyChild(MODULE), []
+    child, found = ReadyChild(), []
     for schema in schemas(seed):
         try:
             check({"": Grammar(kind="json_schema", source=json.dumps(schema))}, child.run)

@@ -16,6 +16,7 @@ from tests.support.command import macluster
 from tests.support.contexts import context_of
 from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
+from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 
@@ -29,7 +30,9 @@ async def doctor(home: Path, *words: str) -> tuple[int, str]:
 async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path) -> None:
     home = paired_home(tmp_path, 0)
     async with running_node(home, "--no-multicast") as node:
-        found = {f.name: f async for f in node.client.check()}
+        status, as_json = await doctor(home.root, "--json")
+        found = {f.name: f for f in msgspec.json.decode(as_json, type=list[Finding])}
+        assert status == (1 if any(f.state == "bad" for f in found.values()) else 0)
         assert list(found)[:2] == ["node", "network"]
         assert found["node"].what.startswith("It listens at 127.0.0.1:")
         assert found["network"].what.startswith("Loopback only: ")
@@ -39,11 +42,8 @@ async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path)
         assert not any("eth" in f.what for f in found.values())
         with pytest.raises(UsageError, match="without Bonjour"):
             await node.client.rescan()
-        status, printed = await doctor(home.root)
+        _, printed = await doctor(home.root)
         assert "▲ warning   Bonjour: This node runs without it." in printed
-        status, as_json = await doctor(home.root, "--json")
-        assert [f.name for f in msgspec.json.decode(as_json, type=list[Finding])] == list(found)
-        assert status == (1 if any(f.state == "bad" for f in found.values()) else 0)
 
 
 async def test_without_a_node_it_says_what_can_be_said(tmp_path: Path) -> None:
@@ -59,10 +59,15 @@ async def test_a_node_with_bonjour_hears_itself_and_looks_again_when_asked(tmp_p
     home = Home(tmp_path / "solo")
     home.root.mkdir(mode=0o700)
     async with running_node(home) as node, asyncio.timeout(SEEN_S):
-        while "hears its advertisement" not in " ".join([f.what async for f in node.client.check()]):
-            await node.client.rescan()
         await asyncio.gather(*(node.client.rescan() for _ in range(3)))
-        assert {f.name: f.state async for f in node.client.check()}["Bonjour"] == "ok"
+        while "hears its advertisement" not in (found := await of_bonjour(node)).what:
+            await node.client.rescan()
+        assert found.state == "ok"
+
+
+async def of_bonjour(node: Watch) -> Finding:
+    (found,) = [finding async for finding in node.client.check() if finding.name == "Bonjour"]
+    return found
 
 
 @pytest.mark.usefixtures("bonjour")

@@ -12,7 +12,7 @@ from core.errors import Busy, UsageError
 from core.events import ModelsChanged, Transfer
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder, TrimRequest
 from core.requests.plans import LoadRequest, ModelChoice
-from tests.support.cluster import Make, begin, finish, reference, running_demo
+from tests.support.cluster import Make, begin, bytes_below, fetched, finish, reference, running_demo
 from tests.support.command import macluster
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
@@ -21,6 +21,7 @@ from tui.cli.watch import Watch
 
 WAIT_S = 120.0
 PROMPT = "a hop is"
+LONG = 120
 
 
 def transfers(watch: Watch, mark: int = 0) -> list[Transfer]:
@@ -59,7 +60,7 @@ async def test_models_come_to_the_disks_where_they_are_missing(made: Make, monke
     (repo / "modeling.py").write_text("raise SystemExit")
     async with running_hub(repo, "acme/toy") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        async with running_demo(made("llama"), (64, 32)) as demo:
+        async with running_demo(made("llama"), (64, 32), load=None) as demo:
             own, other = (next(p.device_id for p in w.now.peers if p.is_self) for w in demo.watches)
             await copied(demo, solo, own, other)
             await downloaded(demo, hub, own, other)
@@ -73,7 +74,7 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     here = await listed(head, "solo")
     assert (here.held_by, here.preview.missing_on) == ((own,), (other,))
     await load(demo, "solo")
-    first = demo.fetched()[other]
+    first = fetched(demo)[other]
     assert 0 < first < here.total_bytes, "only its own layers came"
     await head.until(lambda w: all(peer.worker_pid for peer in w.now.peers), WAIT_S, "Word of each worker")
     said = json.loads((await macluster(demo.home.root, "status", "--json")).stdout)
@@ -88,19 +89,19 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     mark = len(head.seen)
     await load(demo, "solo", layers=("0:1", "2:5"))
     assert (await listed(mbp, "solo")).layers_here == ((2, 6),)
-    assert 0 < demo.fetched(mark)[other] < first, "only what the other split moves"
+    assert 0 < fetched(demo, mark)[other] < first, "only what the other split moves"
     await load(demo, "solo", layers=("0:3", "4:5"))
     (extra,) = await mbp.client.trim(TrimRequest())
     assert (extra.name, extra.layers, extra.kept, extra.only_here) == ("solo", ((2, 4),), ((4, 6),), ())
-    took = demo.disk_facts()["mbp"]["disk_bytes"]
+    took = bytes_below(demo._home(1).models)
     assert await mbp.client.trim(TrimRequest(model="solo", go=True)) == [extra]
     assert (await listed(mbp, "solo")).layers_here == ((4, 6),)
-    assert took - demo.disk_facts()["mbp"]["disk_bytes"] >= extra.nbytes * 0.9
+    assert took - bytes_below(demo._home(1).models) >= extra.nbytes * 0.9
     assert await mbp.client.trim(TrimRequest()) == []
     with pytest.raises(UsageError, match="macluster did not write"):
         await head.client.trim(TrimRequest(model="solo", go=True))
-    (expected,) = reference(solo, [PROMPT], 200)
-    running, mark = await begin(head, PROMPT, 200), len(head.seen)
+    (expected,) = reference(solo, [PROMPT], LONG)
+    running, mark = await begin(head, PROMPT, LONG), len(head.seen)
     await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))
     assert (await ended(head, mark)).state == "done"
     assert {t.mac for t in transfers(head, mark)} == {other}

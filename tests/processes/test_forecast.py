@@ -35,7 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    """Nodes that have answered nothing; the last test ends one of them."""
+    """Nodes that have answered nothing; the tests end one after the other."""
     async with running_demo(made("llama"), (64, 32, 16)) as running:
         yield running
 
@@ -84,30 +84,29 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
     assert demo.head.now.advice == advice, "it stays said"
 
 
-async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> None:
-    async with running_demo(made("llama"), (64, 16)) as demo:
-        alone = await ask(demo.head, "one two three", 12)
-        await kill_head(demo)
-        # from earlier days: whatever the head needs, the other one needs less
-        other = next(mac.device_id for mac in demo.head.now.peers if not mac.is_self)
-        whole = read_folder(Path(demo.model)).layout().total_bytes
-        write_curves(demo.home.throughput, {curve_name("token", other): (Point(whole, 1e-6),)})
-        await start_head(demo)
-        await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))
-        await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
-        before = demo.head.now.plan
-        assert before
-        for _ in range(4):  # the last request comes while layers move
-            assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
-        for _ in range(20):  # looks for better splits after each answer, unless the next one has begun
-            with suppress(LinkTimeout):
-                await demo.head.until(moved, 12, "Moving")
-                break
-            assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
-        plan = demo.head.now.plan
-        assert plan
-        assert moved(demo.head), plan.notes
-        assert plan.head.stop < before.head.stop
+async def test_layers_move_to_faster_macs_between_two_answers(demo: Demo) -> None:
+    alone = await ask(demo.head, "one two three", 12)
+    await kill_head(demo)
+    # from earlier days: whatever the head needs, the others need less
+    whole = read_folder(Path(demo.model)).layout().total_bytes
+    others = [mac.device_id for mac in demo.head.now.peers if not mac.is_self]
+    write_curves(demo.home.throughput, {curve_name("token", other): (Point(whole, 1e-6),) for other in others})
+    await start_head(demo)
+    await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))
+    await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
+    before = demo.head.now.plan
+    assert before
+    for _ in range(4):  # the last request comes while layers move
+        assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
+    for _ in range(20):  # looks for better splits after each answer, unless the next one has begun
+        with suppress(LinkTimeout):
+            await demo.head.until(moved, 12, "Moving")
+            break
+        assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
+    plan = demo.head.now.plan
+    assert plan
+    assert moved(demo.head), plan.notes
+    assert plan.head.stop < before.head.stop
 
 
 def moved(watch: Watch) -> bool:

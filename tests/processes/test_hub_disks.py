@@ -31,7 +31,7 @@ from core.node.disks.model_copies import Origin, in_order
 from core.pipe_messages import pack, read_message
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
-from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
+from tests.support.cluster import Make, ask, begin, fetched, finish, reference, running_demo
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
@@ -46,7 +46,7 @@ REPO = "acme/toy"
 PROMPT = "a hop is"
 LONG = 64
 WAIT_S = 120.0
-KILLS = 5 * SEARCH
+KILLS = 3 * SEARCH
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -110,11 +110,11 @@ async def test_three_macs_fetch_each_its_own_slice_and_load_no_byte_that_is_wron
     told = {event.status for event in head.seen[mark:] if isinstance(event, StageState)}
     assert told >= {"fetching", "comparing"}
     assert not told & {"loading", "linking", "ready"}, "no worker was told to load it"
-    fetched, running = demo.fetched(mark), [e for e in head.seen[mark:] if isinstance(e, Transfer)]
+    got, running = fetched(demo, mark), [e for e in head.seen[mark:] if isinstance(e, Transfer)]
     by_hub = {e.mac for e in running if e.state == "running" and not e.source}
     assert by_hub == {stage.device_id for stage in preview.plan.stages}
     for stage, nbytes in zip(preview.plan.stages, slices, strict=True):
-        assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
+        assert nbytes * 0.9 < got[stage.device_id] <= nbytes * 1.05
     assert sum(hub.served.values()) <= size_of(repo) * 1.05
     folders = [Path((await toy(watch)).path) for watch in demo.watches]
     for folder in folders:
@@ -161,7 +161,7 @@ async def test_a_lost_mac_is_replaced_at_once_where_the_others_have_its_layers(
     assert now
     assert [(stage.start, stage.stop) for stage in now.stages] == [(0, 3), (3, 6)]
     again = next(n for n, event in enumerate(head.seen) if n > mark and isinstance(event, PlanLoaded))
-    came = demo.fetched(mark, again)
+    came = fetched(demo, mark, again)
     assert (sum(came.values()), sum(hub.served.values())) == (0, served), "what they had to load was there"
 
 

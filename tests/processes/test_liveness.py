@@ -40,6 +40,7 @@ from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 TOKENS = 60
+SLOW_GPU = str(Path(__file__).parents[1] / "support" / "slow_gpu")
 LONG = 20_000  # runs until it is cancelled
 
 
@@ -61,7 +62,7 @@ def stopped(pids: list[int]) -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (64, 32, 16)) as running:
+    async with running_demo(made("llama", layers=4), (64, 32, 16)) as running:
         yield running
 
 
@@ -176,9 +177,11 @@ async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
 
 @pytest.fixture(scope="module")
 def ring(made: Make) -> Iterator[WorkerRing]:
-    model: Path = made("llama")
-    with worker_ring(model, (3, 6)) as three:
-        yield three
+    """Each step takes longer, so that an answer which only has to run leaves the CPU to others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", SLOW_GPU)
+        with worker_ring(made("llama", layers=4), (1, 3)) as three:
+            yield three
 
 
 class StageReports:

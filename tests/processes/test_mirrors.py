@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Final
 
@@ -15,7 +16,8 @@ from core.worker.messages import AnswerDone, LinkBroken, Load, Loaded, Mirrored,
 from tests.support.alone import Alone
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of
-from tests.support.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
+from tests.support.reloading import Rings, shared_rings
+from tests.support.worker_ring import LINK_S, WorkerRing, a_request
 
 ANSWER_S: Final = 120.0
 CHUNK: Final = 32
@@ -58,15 +60,21 @@ class Life:
                     return [*self.request.written, *self.tokens]
 
 
+@pytest.fixture(scope="module")
+def rings() -> Iterator[Rings]:
+    with shared_rings() as shared:
+        yield shared
+
+
 @pytest.mark.parametrize("family", ["qwen3_next", "deepseek_v41"])
-def test_states_and_a_familys_own_caches_come_back(made: Make, family: str) -> None:
+def test_states_and_a_familys_own_caches_come_back(made: Make, rings: Rings, family: str) -> None:
     model = model_of(Kind(family), made)
     request = a_request(PROMPT, max_tokens=TOKENS, min_tokens=TOKENS)
     expected = Alone(model, CHUNK).answer(request).tokens
     mirror = Mirror()
     mirror.limit = GB
-    with worker_ring(model, (4,), chunk=CHUNK, rows=1, mirror_bytes=GB) as ring:
-        written = Life(ring, mirror, request).run(str(model), LOST_AT)
-        again = Life(ring, mirror, replace(request, written=written))
-        assert tuple(again.run(str(model))) == expected
+    ring = rings.ring(model, (4,), chunk=CHUNK, rows=1, mirror_bytes=GB)
+    written = Life(ring, mirror, request).run(str(model), LOST_AT)
+    again = Life(ring, mirror, replace(request, written=written))
+    assert tuple(again.run(str(model))) == expected
     assert len(PROMPT) + len(written) - again.restored <= 64

@@ -19,13 +19,14 @@ from core.errors import LinkError, Problem, error_from
 from core.local.bare_worker import HOST
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import LinkBroken, Token
-from tests.support.attentive import LIMITS, TOKENS, paired_nodes
-from tests.support.cluster import Make, ask, begin, finish, reference, tokens_seen
+from tests.support.attentive import LIMITS
+from tests.support.cluster import Make
 from tests.support.worker_ring import LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 
 LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(PREFILL_CHUNK + 40))
 SHORT: Final = (101, 102, 103, 104)
 CUTS: Final = (1, 3)
+TOKENS: Final = 32
 HANDSHAKE_BYTES: Final = 2000
 RESUMPTION: Final = 41
 KEY_SHARE: Final = 51
@@ -174,7 +175,7 @@ def renewals(answer: RingAnswer) -> int:
 @pytest.mark.promise("P15")
 def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: Watched, alone: Alone) -> None:
     counts = [0]
-    for prompt in (LONG, SHORT, LONG):
+    for prompt in (SHORT, LONG):
         answer = watched.ring.generate(prompt, max_tokens=TOKENS)
         assert answer.tokens == alone[prompt]
         counts.append(renewals(answer))
@@ -253,24 +254,3 @@ def test_a_ring_that_broke_for_a_moment_links_itself_anew_and_the_answer_is_exac
     assert answer.tokens == alone[SHORT]
     assert watched.ring.plan.plan_gen == before + 1
     assert watched.gate.refusals == 0
-
-
-# ---- nodes
-
-
-@pytest.mark.slow
-async def test_nodes_renew_their_links_under_the_roster_of_the_plan_while_a_new_one_goes_round(
-    model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    prompts = ["Hello there, how are you?", "which layers does a stage hold " * 36]
-    expected = reference(model, prompts, TOKENS)
-    async with paired_nodes(tmp_path_factory.mktemp("n"), model, 3) as (nodes, head):
-        assert (await ask(head, prompts[0], TOKENS)).tokens == expected[0]
-        before = nodes[0].samples[-1].stages[0].renewals
-        request = await begin(head, prompts[0], TOKENS)
-        await tokens_seen(head, request, 5)
-        await nodes[0].learn(4)
-        assert (await finish(head, request)).tokens == expected[0]
-        assert {node.epoch for node in nodes} == {4}
-        assert nodes[0].samples[-1].stages[2].renewals > before + 3 > 10
-        assert (await ask(head, prompts[1], TOKENS)).tokens == expected[1]

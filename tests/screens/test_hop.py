@@ -25,7 +25,11 @@ from tui.state.hops import Hop
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 WAIT_S = 120.0
-SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow"), pytest.param((60, 16), id="least")]
+SIZES = [
+    pytest.param((120, 36), id="wide"),
+    pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly),
+    pytest.param((60, 16), id="least"),
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -41,7 +45,7 @@ async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]
         async with app.run_test(size=size, notifications=True) as pilot:
             viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.snapshot.plan_status == "ready")
-            await ask(demo.head, "Tell me about the three Macs.", 60)
+            await ask(demo.head, "Tell me about the three Macs.", 24)
             app.dashboard.chat.focus()  # comes with the next message
             await viewer.until(lambda: app.dashboard.chat.has_focus_within)
             await viewer.press("3")
@@ -117,7 +121,7 @@ async def test_the_picture_stands_still_while_it_is_paused(demo: Demo) -> None:
         await viewer.press("p")
         await viewer.sees("paused")
         before = viewer.text
-        await ask(demo.head, "What is a hop?", 40)
+        await ask(demo.head, "What is a hop?", 12)
         viewer.app.set_state(viewer.app.state)
         await viewer.pilot.pause()
         assert viewer.text == before

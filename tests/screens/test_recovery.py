@@ -30,7 +30,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
+@pytest.mark.parametrize(
+    "size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
+)
 def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path, size: tuple[int, int]) -> None:
     window = terminal(*size, "demo", "--no-multicast", "--model", str(model))
     in_the_middle(window)

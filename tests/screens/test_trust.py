@@ -60,7 +60,7 @@ def epoch(home: Home) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(120, 36), (80, 24)])
+@pytest.mark.parametrize("size", [pytest.param((120, 36), marks=pytest.mark.nightly), (80, 24)])
 async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
     async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
         await viewer.sees("this Mac isn't admin", "◆ paired", "in a file only you can read", "▲ none", "admin")

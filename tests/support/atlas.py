@@ -378,10 +378,10 @@ RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
 # tests/unit/models/test_atlas.py checks that every family is of one of these kinds
 KINDS: Final = (
     "llama", "gpt2", "deepseek_v3", "ministral3", "llama sliding", "gpt_oss", "qwen3_next", "kimi_k3", "rwkv7",
-    "mamba", "nemotron_h", "nemotron-nas", "recurrent_gemma", "gear", "falcon_h1", "baichuan_m1", "deepseek_v32",
-    "deepseek_v41", "minimax_m3_vl", "llama4", "hunyuan", "talkie", "gpt_bigcode", "phi3small", "gemma3n",
-    "gemma4_text inputs per layer", "gemma4_text shared keys", "gemma4_text all", "afm7", "longcat_flash_ngram",
-    "iquestloopcoder", "nanbeige looped",
+    "mamba", "bailing_moe_linear", "nemotron_h", "nemotron-nas", "recurrent_gemma", "gear", "falcon_h1", "baichuan_m1",
+    "deepseek_v32", "deepseek_v41", "minimax_m3_vl", "llama4", "hunyuan", "talkie", "gpt_bigcode", "phi3small",
+    "gemma3n", "gemma4_text inputs per layer", "gemma4_text shared keys", "gemma4_text all", "afm7",
+    "longcat_flash_ngram", "iquestloopcoder", "nanbeige looped",
 )  # fmt: skip
 # one of every kind of caches that merge, and of arrays that cross a cut
 BATCHED_KINDS: Final = (

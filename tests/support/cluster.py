@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.constraint import Constraint
-from core.events import RequestDone, TokenEvent
+from core.events import RequestDone, TokenEvent, Transfer
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import LoadRequest
 from core.sampling_options import Sampling
@@ -159,3 +159,22 @@ def choosing(sampling: Sampling) -> dict[str, Any]:
 
 
 Make = Callable[..., Path]
+
+
+def fetched(demo: Demo, mark: int = 0, until: int | None = None) -> dict[str, int]:
+    """Bytes downloaded or copied by each Mac, by device id, in the head's events `mark` to `until`."""
+    came: dict[str, int] = {}
+    there: dict[str, int] = {}
+    for event in demo.head.seen[mark:until]:
+        if isinstance(event, Transfer) and event.total:
+            before = there.get(event.mac, event.done)
+            came[event.mac] = came.get(event.mac, 0) + event.done - before
+            there[event.mac] = event.done
+            if event.is_over:
+                del there[event.mac]
+    return came
+
+
+def bytes_below(folder: Path) -> int:
+    """Disk space of the files below `folder`, in bytes; holes take none."""
+    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())

@@ -46,7 +46,7 @@ TEMPLATE: Final = (
 
 def make_scripted(directory: Path) -> Path:
     """The model `llama` of `make_model`, with the scripts."""
-    make_model(directory, "llama", vocab=VOCAB)
+    make_model(directory, "llama", vocab=VOCAB, layers=3)
     ids = _write_tokenizer(directory)
     model: Any = random_model(json.loads((directory / "config.json").read_text()), 0, mx.float32)
     table, head = model.model.embed_tokens, model.lm_head

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from os import environ
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,7 @@ import msgspec
 from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
-from core.events import PairingChanged, PlanLoaded, Transfer
+from core.events import PairingChanged, PlanLoaded
 from core.models.files.checked_files import name_of
 from core.requests.plans import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
@@ -35,10 +34,11 @@ from tui.cli.launch import home_of, preferences_of
 from tui.cli.load import loaded
 from tui.cli.output import Facts, print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
-from tui.cli.status import trust_line
+from tui.cli.status import disk_facts, trust_line
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
+from tui.own_node import start_node
 
 NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
@@ -131,31 +131,6 @@ class Demo:
         await self.head.until(self._all_linked, START_S, "Linking the nodes")
         return await loaded(self.head, request)
 
-    def fetched(self, mark: int = 0, until: int | None = None) -> dict[str, int]:
-        """Bytes downloaded or copied by each Mac, by device id, in the head's events `mark` to `until`."""
-        came: dict[str, int] = {}
-        there: dict[str, int] = {}
-        for event in self.head.seen[mark:until]:
-            if isinstance(event, Transfer) and event.total:
-                before = there.get(event.mac, event.done)
-                came[event.mac] = came.get(event.mac, 0) + event.done - before
-                there[event.mac] = event.done
-                if event.is_over:
-                    del there[event.mac]
-        return came
-
-    def disk_facts(self) -> dict[str, Facts]:
-        """By name: the bytes of the model that each Mac fetched, and those on its disk."""
-        macs, fetched = {peer.name: peer for peer in self.head.now.peers}, self.fetched()
-        places = {NAMES[0]: Path(self.model)} | {
-            name: self._home(index).models for index, name in enumerate(NAMES[: len(self._nodes)]) if index
-        }
-        return {
-            name: {"fetched_bytes": fetched.get(macs[name].device_id, 0), "disk_bytes": _bytes_below(place)}
-            for name, place in places.items()
-            if name in macs
-        }
-
     @property
     def pulled(self) -> tuple[str, ...]:
         """Names of the unplugged Macs, oldest first."""
@@ -204,13 +179,11 @@ class Demo:
         return self._home(index).models if index and self._config.remote_weights else model
 
     def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        home = self._home(index).root
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        command = [
-            *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
-            *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
-            *("--models", str(self._models(index, model)), "--until-eof", "--discard", "--key", "file"),
-            *("--group", self._group, *peers),
+        return start_node(
+            self._home(index),
+            *("--name", NAMES[index], "--host", LOOPBACK_HOST, "--port", "0", "--chip", CHIPS[index]),
+            *("--budget", str(self._config.budgets_gb[index]), "--models", str(self._models(index, model))),
+            *("--discard", "--key", "file", "--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
             *(
@@ -218,16 +191,7 @@ class Demo:
                 for port in self._config.api_ports[index : index + 1]
                 for part in ("--serve", "--api-port", str(port), "--queue", str(self._config.api_queue))
             ),
-        ]
-        with (home / "node.stderr").open("wb") as complaints:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                env={**environ, "PYTHONSAFEPATH": "1"},
-                start_new_session=True,
-            )
+        )
 
     async def find_each_other(self) -> None:
         """Make the nodes find each other by Bonjour, or else by direct addresses."""
@@ -254,11 +218,6 @@ class Demo:
     def _all_linked(self, watch: Watch) -> bool:
         linked = [p for p in watch.now.peers if p.state == "connected" and p.trust == "paired" and p.budget_bytes]
         return len(linked) == len(self._nodes)
-
-
-def _bytes_below(folder: Path) -> int:
-    """Disk space of the files below `folder`, in bytes; holes take none."""
-    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
 
 
 async def pair(one: Watch, other: Watch) -> None:
@@ -329,7 +288,10 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
         print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))
         print(trust_line(demo.head.now.trust, plan))
         print(f"\n> {clean_text(prompt)}", flush=True)
-    disks = demo.disk_facts() if args.weights == "remote" else {}
+    disks: dict[str, Facts] = {}
+    if args.weights == "remote":
+        names = {peer.device_id: peer.name for peer in demo.head.now.peers}
+        disks = {names[mac]: facts for mac, facts in disk_facts(await demo.head.client.disks()).items()}
     await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof}, of_workers=disks)
     return 0
 

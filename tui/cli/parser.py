@@ -17,7 +17,6 @@ from tui.cli import (
     bench,
     completions,
     evaluation,
-    keys,
     launch,
     models,
     pairing,
@@ -38,7 +37,7 @@ from tui.cli import run as run_command
 from tui.cli import service as service_command
 from tui.cli import trust as trust_commands
 from tui.cli import verify as verify_command
-from tui.cli.output import Command, prints_facts
+from tui.cli.output import Command, print_facts, prints_facts, table
 
 DEMO_PROMPT = "How does macluster split a model?"
 
@@ -85,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     moved = "show downloads and copies; pause, resume, stop or limit them"
     transfers.add_transfers(sub.add_parser("transfers", help=moved))
     named = "list the keys of the screens, and their names for config.toml"
-    prints_facts(sub.add_parser("keys", help=named), keys.keys)
+    prints_facts(sub.add_parser("keys", help=named), keys)
     plan = sub.add_parser("plan", help="show which Mac would hold which layers")
     _model(plan, plan_command.plan)
     plan.add_argument("--macs", metavar="GB,…", help="memory budgets of imaginary Macs, the head first; needs no node")
@@ -215,3 +214,13 @@ def _spans(text: str) -> tuple[str, ...]:
         return tuple(str(parse_span(span)) for span in text.split(","))
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+async def keys(args: argparse.Namespace) -> None:
+    from tui.control.chosen_keys import ACTIONS
+    from tui.control.preferences import config_file
+
+    facts = {name: {"keys": action.keys.split(","), "does": action.title} for name, action in ACTIONS.items()}
+    rows = [(name, action.keys, action.title) for name, action in ACTIONS.items()]
+    how = f'\nTo change keys: [keys] in {config_file()}, such as  models = "ctrl+k,f7"'
+    print_facts(args, facts, [*table(("action", "keys", "does"), rows, left=(0, 1, 2)), how])

@@ -122,7 +122,8 @@ def _link(peer: Peer) -> str:
 
 def _machine(peer: Peer, width: int) -> list[Content]:
     memory = f"{gigabytes(peer.memory_bytes)} GB" if peer.memory_bytes else ""
-    budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else ""
+    starting = "not ready for models yet" if peer.memory_bytes else ""
+    budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else starting
     used = f"{gigabytes(peer.used_bytes)} GB in use" if peer.used_bytes else ""
     worker = f"{peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
     spare = f"spare process, {gigabytes(peer.spare_rss_bytes)} GB" if peer.spare_rss_bytes else ""

@@ -7,6 +7,7 @@ the installation: the error quotes its last line and doesn't blame the model.
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -24,6 +25,7 @@ PARENT: Final = "MACLUSTER_PARENT"
 START_S: Final = 60.0
 MAX_WORDS: Final = 300
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
+_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY", re.IGNORECASE)
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -38,6 +40,11 @@ def environment() -> dict[str, str]:
     """Environment of a child that handles foreign files, without the user's variables."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {**kept, PARENT: str(os.getpid()), **OFFLINE}
+
+
+def without_secrets() -> dict[str, str]:
+    """The user's variables without tokens, keys and passwords, for a child that computes foreign files."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
 
 
 class ChildStart:

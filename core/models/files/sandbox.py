@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import resource
-import selectors
 import signal
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from typing import IO, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
 import psutil
@@ -26,6 +27,7 @@ from core.pipe_messages import READ_BYTES
 from core.settings import MIB
 
 POLL_S: Final = 0.01
+END_S: Final = 1.0  # that a child takes to end after its answer
 # what helps where the Mac may have been busy, or a file of the model makes its process fail
 TRY_AGAIN: Final = "Try again. If that fails too, choose another version of the model."
 _PARENT_POLL_S: Final = 0.2
@@ -49,12 +51,29 @@ class Job(Value, frozen=True, kw_only=True):
 Run = Callable[[Job, bytes], tuple[int, bytes]]
 
 
-class Running(NamedTuple):
-    """The process of a job, and its pipes."""
+class Child(NamedTuple):
+    """The process of a job, and the line to its standard input."""
 
-    pid: int
-    stdin: IO[bytes]
-    stdout: IO[bytes]
+    process: subprocess.Popen[bytes]
+    watched: psutil.Process
+    line: socket.socket
+    start: ChildStart
+
+    @classmethod
+    def begin(cls, job: Job, *, answers_by_line: bool) -> Child:
+        """Start it; it answers by the line, or its standard output does, up to its end. Raises NodeError."""
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                start, end = ChildStart(job.module, *job.arguments), theirs.fileno()
+                out = subprocess.DEVNULL if answers_by_line else end
+                process = subprocess.Popen(start.command, stdin=end, stdout=out, **start.options)
+        except OSError as error:
+            raise NodeError(
+                f"{job.subject} can't start: {error.strerror}.", "Close other programs, then try again."
+            ) from error
+        start.close()
+        return cls(process, psutil.Process(process.pid), ours, start)
 
 
 def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
@@ -63,27 +82,16 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit, and
     NodeError if the child cannot start.
     """
-    deadline = time.monotonic() + job.seconds
-    try:
-        start = ChildStart(job.module, *job.arguments)
-        started = subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **start.options)
-    except OSError as error:
-        raise NodeError(
-            f"{job.subject} can't start: {error.strerror}.", "Close other programs, then try again."
-        ) from error
-    with started as child:
-        start.close()
+    child = Child.begin(job, answers_by_line=False)
+    with child.line, child.process:
         try:
-            assert child.stdin
-            assert child.stdout
-            running = Running(child.pid, child.stdin, child.stdout)
-            answer = exchange(running, job, request, deadline, stop)
-            status = child.wait(max(0.1, deadline - time.monotonic()))
+            answer = b"".join(exchange(child, job, request, is_last=True, stop=stop))
+            status = child.process.wait(END_S)
         except subprocess.TimeoutExpired as error:
             raise BadModel(f"{job.subject} does not end.", job.fix) from error
         finally:
-            child.kill()
-    if (fault := start.fault()) and status:
+            child.process.kill()
+    if (fault := child.start.fault()) and status:
         raise fault
     return finished(job, status), answer
 
@@ -120,30 +128,38 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def exchange(child: Running, job: Job, request: bytes, deadline: float, stop: threading.Event | None = None) -> bytes:
-    """Write the request and read the whole answer within the limits. Raises BadModel at the first limit hit."""
-    process = psutil.Process(child.pid)
-    answer = bytearray()
-    unsent = memoryview(request)
-    with selectors.DefaultSelector() as ready:
-        os.set_blocking(child.stdin.fileno(), False)
-        ready.register(child.stdin, selectors.EVENT_WRITE)
-        ready.register(child.stdout, selectors.EVENT_READ)
-        while True:
-            for key, _ in ready.select(POLL_S):
-                if key.fileobj is child.stdin:
-                    unsent = unsent[_write_some(child.stdin.fileno(), unsent) :]
-                    if not unsent:
-                        ready.unregister(child.stdin)
-                        child.stdin.close()
-                    continue
-                part = os.read(child.stdout.fileno(), READ_BYTES)
-                if not part:
-                    return bytes(answer)
-                answer += part
-            check(process, job, len(answer), deadline)
-            if stop and stop.is_set():
-                raise BadModel(f"{job.subject} was stopped.", job.fix)
+def exchange(
+    child: Child, job: Job, request: bytes, *, is_last: bool = False, stop: threading.Event | None = None
+) -> Iterator[bytes]:
+    """Send the request, the last one of this child or not, and yield the parts of the answer until the child closes
+    its end. The child reads the whole request before it answers. Raises BadModel at the first limit that is hit.
+    """
+    deadline = time.monotonic() + job.seconds
+    line = child.line
+    line.settimeout(POLL_S)
+    unsent, answered, is_open = memoryview(request), 0, is_last
+    while True:
+        try:
+            if unsent:
+                unsent = unsent[line.send(unsent) :]
+            elif is_open:
+                is_open = False
+                with suppress(OSError):  # it may be gone
+                    line.shutdown(socket.SHUT_WR)
+            elif part := line.recv(READ_BYTES):
+                answered += len(part)
+                yield part
+            else:
+                return
+        except TimeoutError:
+            pass
+        except ConnectionError:  # it is gone, or reads no more
+            if not unsent:
+                return
+            unsent = unsent[:0]
+        check(child.watched, job, answered, deadline)
+        if stop and stop.is_set():
+            raise BadModel(f"{job.subject} was stopped.", job.fix)
 
 
 def check(process: psutil.Process, job: Job, answered: int, deadline: float) -> None:
@@ -154,14 +170,6 @@ def check(process: psutil.Process, job: Job, answered: int, deadline: float) -> 
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
     if rss_of(process) > job.rss_bytes:
         raise BadModel(f"{job.subject} takes more than {job.rss_bytes // MIB} MiB of memory.", job.fix)
-
-
-def _write_some(fd: int, data: memoryview) -> int:
-    """Number of bytes written; all of them if the child has closed its end."""
-    try:
-        return os.write(fd, data[:READ_BYTES])
-    except BrokenPipeError:
-        return len(data)
 
 
 def rss_of(process: psutil.Process) -> int:

@@ -1,7 +1,9 @@
 """`python -m core.models.slicing.examine DIR` prints how a model can be split and batched, as a JSON `SplitProfile`.
 
-Prints a `Problem` with exit status 1 if the model cannot be examined. Imports mlx and reads headers only. Works on
-foreign files, so a node runs it through `core.models.files.sandbox`, with limits.
+With slices, as START:STOP:ENDS, it prints a list of `Part` for each: what a Mac must download for its stage. ENDS is
+any of e (embedding) and o (norm and head). Prints a `Problem` with exit status 1 if the model cannot be examined.
+Imports mlx and reads headers only. Works on foreign files, so a node runs it through `core.models.files.sandbox`, with
+limits.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import Final, get_args
 
 import mlx.core as mx
 
-from core.errors import UnsupportedModel
+from core.errors import UnsupportedModel, UsageError
 from core.events import WireType
 from core.models.files.model_folder import ModelFolder, read_folder
+from core.models.files.parts import Part
 from core.models.files.sandbox import answer
 from core.models.lean_imports import import_for_layers_only
 
@@ -22,7 +25,7 @@ if __name__ == "__main__":
     import_for_layers_only()
 
 from core.models.slicing.boundary import bytes_per_token
-from core.models.slicing.loading import build_lazily, dry_run, weightless
+from core.models.slicing.loading import build_lazily, dry_run, slice_parts, weightless
 from core.models.slicing.measured_caches import cache_sizes, one_row, whole_bits
 from core.models.slicing.probe import legal_cuts
 from core.models.slicing.split_profile import SplitProfile
@@ -57,8 +60,23 @@ def examine(folder: ModelFolder) -> SplitProfile:
     )
 
 
+def parts_of_slice(folder: ModelFolder, words: str) -> tuple[Part, ...]:
+    """Byte ranges of the slice that `words` describe. Raises UsageError, and as `slice_parts`."""
+    start, _, rest = words.partition(":")
+    stop, _, ends = rest.partition(":")
+    if not (start.isdecimal() and stop.isdecimal() and set(ends) <= {"e", "o"}):
+        raise UsageError(f"{words!r} is not a slice.", "Write it as 0:8:eo.")
+    return slice_parts(folder, int(start), int(stop), embed="e" in ends, output="o" in ends)
+
+
 def main() -> int:
-    status = answer(lambda: examine(read_folder(Path(sys.argv[1]))), CPU_SECONDS)
+    """Print the profile, the ranges or the problem; returns the exit status."""
+
+    def work() -> SplitProfile | list[tuple[Part, ...]]:
+        folder, slices = read_folder(Path(sys.argv[1])), sys.argv[2:]
+        return [parts_of_slice(folder, words) for words in slices] if slices else examine(folder)
+
+    status = answer(work, CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.answer_parts import Tool
+from core.errors import UsageError
 from core.requests.answers import Message
 
 
 def spec_of(tool: Tool) -> dict[str, Any]:
-    parameters = json.loads(tool.parameters)
+    parameters = _object(tool.parameters, f"The schema of the tool {tool.name!r}")
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
@@ -36,7 +37,7 @@ def _turn(message: Message, names: dict[str, str], parsed: bool) -> dict[str, An
                 "type": "function",
                 "function": {
                     "name": call.name,
-                    "arguments": json.loads(call.arguments) if parsed else call.arguments,
+                    "arguments": _object(call.arguments, "The arguments of a tool call") if parsed else call.arguments,
                 },
             }
             for call in message.tool_calls
@@ -46,6 +47,16 @@ def _turn(message: Message, names: dict[str, str], parsed: bool) -> dict[str, An
         if name := names.get(message.tool_call_id):
             turn["name"] = name
     return turn
+
+
+def _object(written: str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(written)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{what} must be a JSON object.")
+    return found
 
 
 def one_call_each(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

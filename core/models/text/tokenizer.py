@@ -27,7 +27,8 @@ from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
-from core.models.files.sandbox import Run, run_child
+from core.models.files.ready_child import run_one
+from core.models.files.sandbox import Run
 from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
@@ -132,7 +133,7 @@ class Tokens:
         self.longest = max(map(len, vocabulary)) if self._bytes_by_piece else 0
 
     @classmethod
-    def load(cls, directory: Path, checks: Run = run_child) -> Tokens:
+    def load(cls, directory: Path, checks: Run = run_one) -> Tokens:
         """Load the tokenizer in `directory`, offline and without its code; grammars are checked first in a child that
         `checks` runs. Raises ModelNotFound, BadModel.
         """

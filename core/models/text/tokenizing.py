@@ -16,7 +16,6 @@ from core.errors import BadModel, MaclusterError
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import TRY_AGAIN, allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
-from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.harmony import Stream
 from core.models.text.text_messages import (
     BeginReading,
@@ -66,7 +65,7 @@ class Tokenizing:
 
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
-            self._tokens = read = Tokens.load(Path(request.directory), ReadyChild(GRAMMAR_CHECK).run)
+            self._tokens = read = Tokens.load(Path(request.directory), ReadyChild().run)
             return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, longest=read.longest, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:

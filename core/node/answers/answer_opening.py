@@ -156,6 +156,8 @@ async def _constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: To
     calls = CallRules(tools=request.tools, must_call=must, one_call=request.one_call, max_tokens=most)
     if request.constraint is None and not calls.are_enforced:
         return None
+    if unknown := sorted({*must} - {tool.name for tool in request.tools}):
+        raise UsageError(f"The answer must call {unknown[0]!r}, which is not among its tools.")
     if request.min_tokens:
         raise UsageError("min_tokens can't be combined with a constrained answer.", "Leave out min_tokens.")
     return await tokens.constrain(request.constraint, calls, prompt, request.raw)

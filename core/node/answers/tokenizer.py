@@ -30,6 +30,7 @@ from core.models.text.text_messages import (
     Refused,
     TextAnswer,
 )
+from core.node.answers.lasting_texts import LastingTexts
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message, TemplateOptions
@@ -42,7 +43,7 @@ Prompt = TypeVar("Prompt", Encoded, Constrained)
 class PartsReader:
     """Turns the text of one answer into its parts."""
 
-    def __init__(self, process: TokenizerProcess, name: str) -> None:
+    def __init__(self, process: LastingTexts, name: str) -> None:
         self._process, self._name = process, name
         self._is_over = False
 
@@ -64,7 +65,7 @@ class PartsReader:
 class AnswerText:
     """Turns the tokens of one answer into text, in whole characters."""
 
-    def __init__(self, process: TokenizerProcess, name: str, *, is_chat: bool) -> None:
+    def __init__(self, process: LastingTexts, name: str, *, is_chat: bool) -> None:
         self._process, self._name, self._is_chat = process, name, is_chat
 
     def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
@@ -86,29 +87,27 @@ class AnswerText:
 
 
 class Tokenizer:
-    """Encodes prompts and decodes answers. If the prompt process ends, it restarts for the next prompt. A long prompt
+    """Encodes prompts and decodes answers, each in a process that is replaced when it ends. A long prompt
     has a process of its own, so that no other prompt waits for it.
     """
 
-    def __init__(
-        self, directory: Path, texts: ModelTokenizer[TokenizerProcess], prompts: ModelTokenizer[TokenizerProcess]
-    ) -> None:
-        reading = texts.now()
-        assert reading
-        self._processes, self._texts, self._prompts = (texts, prompts), reading.result(), prompts
-        read = self._texts.read
+    def __init__(self, directory: Path, texts: TokenizerProcess, prompts: ModelTokenizer[TokenizerProcess]) -> None:
+        self._texts, self._prompts = LastingTexts(texts, partial(TokenizerProcess.start, directory)), prompts
+        read = texts.read
         self.eos, self.vocab_size, self.longest, self.sampling = read.eos, read.vocab_size, read.longest, read.sampling
         self._directory, self._turn_of_long = directory, asyncio.Lock()
 
     @classmethod
     async def start(cls, directory: Path) -> Tokenizer:
         """Read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
-        processes = ModelTokenizer(TokenizerProcess.start), ModelTokenizer(TokenizerProcess.start)
+        texts, prompts = ModelTokenizer(TokenizerProcess.start), ModelTokenizer(TokenizerProcess.start)
         try:
-            await asyncio.gather(*(each.read(directory) for each in processes))
-            return cls(directory, *processes)
+            await asyncio.gather(texts.read(directory), prompts.read(directory))
+            reading = texts.now()
+            assert reading
+            return cls(directory, reading.result(), prompts)
         except BaseException:  # even if the caller was cancelled
-            await asyncio.gather(*(each.close() for each in processes))
+            await asyncio.gather(texts.close(), prompts.close())
             raise
 
     @property
@@ -146,7 +145,7 @@ class Tokenizer:
         return AnswerText(self._texts, name, is_chat=is_chat)
 
     async def end(self) -> None:
-        await asyncio.gather(*(each.close() for each in self._processes))
+        await asyncio.gather(self._texts.close(), self._prompts.close())
 
     async def _prompt(self, asked: Encode | Constrain, kind: type[Prompt]) -> Prompt:
         while reading := self._prompts.now():

@@ -7,6 +7,7 @@ import signal
 from asyncio.subprocess import PIPE
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar, cast
@@ -65,6 +66,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._end = asyncio.Event()
         self.is_over = False  # whether it has ended
         self.ended_by: TextRequest | None = None  # the request that it was working on when it ended
+        self.is_at_fault = False  # whether it ended at a limit
 
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
@@ -93,7 +95,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
         """Send a request; `then` gets its answer, or the reason for having none."""
         if self.is_over or self._pipe.is_closing():
-            then(self._refused())
+            then(self.refused())
             return
         if not self._waiting:
             self._begun_at = monotonic()
@@ -103,19 +105,12 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     async def answer(self, request: TextRequest, kind: type[Answer]) -> Answer:
         """Send a request and wait for its answer. Raises BadModel, UsageError."""
-        answered: asyncio.Future[TextAnswer] = asyncio.get_running_loop().create_future()
+        return await answered(partial(self.ask, request), kind)
 
-        def take(answer: TextAnswer) -> None:
-            if not answered.done():  # the caller may be gone
-                answered.set_result(answer)
-
-        self.ask(request, take)
-        match await answered:
-            case Refused(problem=problem):
-                raise error_from(problem)
-            case answer:
-                assert isinstance(answer, kind)
-                return answer
+    async def ended(self) -> None:
+        """Wait for the end of a process that is over."""
+        self._kill()
+        await self._end.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast(asyncio.SubprocessTransport, transport)
@@ -142,6 +137,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             self._fault = fault.problem
         if status == -OUT_OF_TIME:
             self._why = self._why or f"The chat template of {self._name} takes too long."
+        self.is_at_fault = bool(self._why) or self._is_garbled or status == -signal.SIGXCPU
         does = (
             "sent something unreadable"
             if self._is_garbled
@@ -152,7 +148,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._why = self._why or f"The tokenizer of {self._name} {does}."
         self.ended_by = self._waiting[0].request if self._waiting else None
         for waiting in self._waiting:
-            asyncio.get_running_loop().call_soon(waiting.then, self._refused())
+            asyncio.get_running_loop().call_soon(waiting.then, self.refused())
         self._waiting.clear()
         self._end.set()
 
@@ -185,7 +181,24 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self.is_over, self._why = True, self._why or why
         kill_unless_over(self._process.get_pid(), self._process.get_returncode())
 
-    def _refused(self) -> Refused:
+    def refused(self) -> Refused:
         return Refused(
             problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", TRY_AGAIN).problem
         )
+
+
+async def answered(ask: Callable[[Callable[[TextAnswer], None]], None], kind: type[Answer]) -> Answer:
+    """Call `ask` and wait for the answer. Raises BadModel, UsageError."""
+    answer: asyncio.Future[TextAnswer] = asyncio.get_running_loop().create_future()
+
+    def take(said: TextAnswer) -> None:
+        if not answer.done():  # the caller may be gone
+            answer.set_result(said)
+
+    ask(take)
+    match await answer:
+        case Refused(problem=problem):
+            raise error_from(problem)
+        case said:
+            assert isinstance(said, kind)
+            return said

@@ -29,7 +29,7 @@ LIMITS: Final[dict[str, Any]] = {
 }
 
 
-class Place(IntEnum):
+class ClientState(IntEnum):
     """Why a client holds its place; the lowest is dropped first."""
 
     UNPROVEN = 0  # it has sent no request that was let in
@@ -45,7 +45,7 @@ class HttpClients:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = most if soft == resource.RLIM_INFINITY else min(most, soft // share)
         self._entering: dict[asyncio.Task[None], None] = {}  # accepted, still in a handshake
-        self._places: dict[asyncio.BaseTransport, Place] = {}
+        self._places: dict[asyncio.BaseTransport, ClientState] = {}
 
     async def accept(self, listener: socket) -> AsyncIterator[socket]:
         async for sock, _ in accept_connections(listener, self._make_room):
@@ -63,26 +63,26 @@ class HttpClients:
     def entered(self, client: asyncio.BaseTransport) -> None:
         if task := asyncio.current_task():
             self._entering.pop(task, None)
-        self._places.setdefault(client, Place.UNPROVEN)
+        self._places.setdefault(client, ClientState.UNPROVEN)
 
     def is_unproven(self, client: asyncio.BaseTransport) -> bool:
-        return self._places.get(client) is Place.UNPROVEN
+        return self._places.get(client) is ClientState.UNPROVEN
 
     def asking(self) -> int:
         self._forget_closed()
-        return sum(place is Place.ASKING for place in self._places.values())
+        return sum(place is ClientState.ASKING for place in self._places.values())
 
     @contextmanager
     def let_in(self, request: web.Request) -> Iterator[None]:
         """Keep the place of a client while the block answers its request."""
         client = request.transport
         if client:
-            self._places[client] = Place.ASKING
+            self._places[client] = ClientState.ASKING
         try:
             yield
         finally:
             if client in self._places:
-                self._places[client] = Place.IDLE
+                self._places[client] = ClientState.IDLE
 
     @web.middleware
     async def let_all_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -94,13 +94,13 @@ class HttpClients:
 
     def _make_room(self) -> bool:
         client = min(self._places, key=self._places.__getitem__, default=None)
-        if client and self._places[client] is Place.UNPROVEN:
+        if client and self._places[client] is ClientState.UNPROVEN:
             self._drop(client)
         elif self._entering:
             task = next(iter(self._entering))
             del self._entering[task]
             task.cancel()
-        elif client and self._places[client] is Place.IDLE:
+        elif client and self._places[client] is ClientState.IDLE:
             self._drop(client)
         else:
             return False

@@ -34,6 +34,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     problem: Problem | None = None  # None while it runs, or if it was killed
     waits: bool = False  # it runs, and waits for the user to allow something (`problem`)
+    led: str = ""  # the model that it led last, until it was unloaded
 
 
 @contextmanager
@@ -57,6 +58,11 @@ def record_waiting(home: Home, *, is_waiting: bool) -> None:
     _write(home, KEYCHAIN_ASKS.problem if is_waiting else None, waits=is_waiting)
     if is_waiting:
         print(f"macluster: {KEYCHAIN_ASKS}", file=sys.stderr, flush=True)
+
+
+def record_led(home: Home, model: str) -> None:
+    """Record that the running node leads `model`, or "" that it leads none any more."""
+    _write(home, None, led=model)
 
 
 def read_last_run(home: Home) -> LastRun | None:
@@ -85,11 +91,14 @@ def unreachable(home: Home) -> NodeUnreachable:
     return NodeUnreachable(f"{NO_NODE} {what}", f"Start one with `macluster node`. Its log is {home.log}.")
 
 
-def _write(home: Home, problem: Problem | None, *, waits: bool = False) -> None:
+def _write(home: Home, problem: Problem | None, *, waits: bool = False, led: str | None = None) -> None:
+    if led is None:
+        before = read_last_run(home)
+        led = before.led if before else ""
     if problem is not None:
         what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (problem.what, problem.fix))
         problem = Problem(kind=problem.kind, what=what, fix=fix)
-    last = LastRun(at=time.time(), pid=os.getpid(), problem=problem, waits=waits)
+    last = LastRun(at=time.time(), pid=os.getpid(), problem=problem, waits=waits, led=led)
     with suppress(MaclusterError):  # on a full disk it is still printed
         write_private(home.last_run, msgspec.json.encode(last))
 

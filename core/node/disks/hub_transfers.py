@@ -72,7 +72,7 @@ async def download(order: AnyOrder, model: str, progress: TransferProgress, repo
             report("checking" if fetched.checking else "running", fetched.done, fetched.total)
             place = fetched.place
         if await child.wait() != 0:
-            if outgrown.done():
+            if outgrown.done() and outgrown.exception() is None:  # else the child had ended before it was looked at
                 what = f"Downloading {model} takes more than {MAX_RSS_BYTES // MIB} MiB of memory."
                 raise TransferError(what, "Choose another repository.")
             what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 
 from core.errors import Problem, ProtocolError
+from core.events import MacFigures
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import (
@@ -39,17 +40,10 @@ class Leads(msgspec.Struct, frozen=True, kw_only=True):
     takes_relayed: bool  # it answers requests that other Macs relay
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(MacFigures, frozen=True, kw_only=True):
     """The state of a Mac."""
 
     name: str
-    chip: str
-    memory_bytes: Size
-    budget_bytes: Size  # 0: it is not ready to hold layers
-    used_bytes: Size
-    worker_pid: Size | None
-    worker_rss_bytes: Size
-    spare_rss_bytes: Size
     rtts: dict[DeviceId, Duration]  # seconds
     has_model: bool = False  # its worker holds a stage
     step: Size = 0  # last finished step; 0: none

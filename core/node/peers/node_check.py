@@ -31,7 +31,6 @@ CHILDREN: Final = (
     ("core.models.text",),
     ("core.models.text.grammar_check",),
     ("core.models.slicing.examine", "."),
-    ("core.models.slicing.slice_bytes", "."),
     ("core.models.files.hub_download",),
     ("core.worker",),
     ("core.worker.reference_model", "60"),

@@ -68,15 +68,10 @@ class OwnMac:
         plans until its worker has reported the GPU's limit.
         """
         own, is_ready = self.now(), self._worker.working_set_bytes is not None
+        figures = own.figures | {"budget_bytes": own.budget_bytes if is_ready else 0}
         return Status(
+            **figures,
             name=own.name,
-            chip=own.chip,
-            memory_bytes=own.memory_bytes,
-            budget_bytes=own.budget_bytes if is_ready else 0,
-            used_bytes=own.used_bytes,
-            worker_pid=own.worker_pid,
-            worker_rss_bytes=own.worker_rss_bytes,
-            spare_rss_bytes=own.spare_rss_bytes,
             rtts=dict(rtts),
             has_model=self._worker.has_model,
             step=self._worker.step,

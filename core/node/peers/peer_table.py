@@ -162,10 +162,6 @@ class PeerTable:
         return Peer(
             device_id=device_id,
             name=listed or claimed,
-            chip=status.chip if status else "",
-            memory_bytes=status.memory_bytes if status else 0,
-            budget_bytes=status.budget_bytes if status else 0,
-            used_bytes=status.used_bytes if status else 0,
             state=state,
             trust=trust,
             address=places[0] if places else "",
@@ -173,9 +169,7 @@ class PeerTable:
             found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
             problem="" if contact else problem,
             rtt_s=contact.rtt_s if contact else None,
-            worker_pid=status.worker_pid if status else None,
-            worker_rss_bytes=status.worker_rss_bytes if status else 0,
-            spare_rss_bytes=status.spare_rss_bytes if status else 0,
+            **(status.figures if status else {}),
         )
 
     def _places(self, device_id: str, contact: LinkedMac | None) -> list[str]:

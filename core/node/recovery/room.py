@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
+from time import monotonic
 from typing import Self
 
 import msgspec
 from aiohttp import web
 
+from core.errors import MaclusterError
+from core.events import PlanAdvice, PlanLoaded, RequestDone
 from core.node.answers.room import AnswersRoom
+from core.node.base.bus import Bus
 from core.node.base.context import NodeContext
 from core.node.base.local_server import BEGUN, route
 from core.node.base.room import Room
@@ -17,12 +22,52 @@ from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
 from core.node.peers.room import PeersRoom
 from core.node.recovery.recovery_driver import RecoveryDriver
-from core.node.ring.plan_advisor import PlanAdvisor
+from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.planning import Planning
 from core.node.ring.room import RingRoom
+from core.node.ring.throughput_history import ThroughputHistory
 from core.node.ring.worker_supervisor import WorkerReported
+from core.plan.forecast import kept_advice
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, RecoveryOrder
 from core.worker.messages import AnswerDone, Prefilled, Token
+
+
+class PlanAdvisor:
+    """Lets the history learn from events, then publishes new advice; calls `rebalance` after each answer."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        history: ThroughputHistory,
+        planning: Planning,
+        leader: PlanLeader,
+        rebalance: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._bus, self._history = bus, history
+        self._planning, self._leader, self._rebalance = planning, leader, rebalance
+
+    async def watch(self) -> None:
+        """Follow the node's events for ever; start again if the bus drops this reader."""
+        while True:
+            async with aclosing(self._bus.follow()) as events:
+                async for event in events:
+                    await self._history.take_in(event, monotonic())
+                    if isinstance(event, PlanLoaded | RequestDone):
+                        await self._advise()
+                    if isinstance(event, RequestDone):
+                        await self._rebalance()
+
+    async def _advise(self) -> None:
+        plan = self._leader.plan
+        if plan is None:
+            return
+        try:
+            reported = await self._planning.forecast(plan)
+        except MaclusterError:  # the model is no longer on this disk
+            reported = None
+        text = kept_advice(reported, self._bus.now.advice) if reported else ""
+        if self._leader.plan is plan and text != self._bus.now.advice:
+            self._bus.publish(PlanAdvice(plan_gen=plan.plan_gen, text=text))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class HeldLayers(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The form that `core.models.slicing.slice_bytes` reads."""
+        """The form that `core.models.slicing.examine` reads."""
         return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
 
 

@@ -27,6 +27,7 @@ from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
+from core.plan.assign_layers import spans_on_disks
 from core.plan.balance_by_speed import is_clearly_slower
 from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head, with_draft
 from core.plan.forecast import MacSpeeds, PlanWork, forecast, plan_work_of
@@ -35,7 +36,6 @@ from core.plan.make_plan import make_plan, with_verification
 from core.plan.mirror import with_mirror
 from core.plan.plan_inputs import KnownFacts, PlanOptions, plan_options_of
 from core.plan.preview import preview_of
-from core.plan.split_by_disk import spans_on_disks
 from core.plan.stage_sizes import StageSizes
 from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse

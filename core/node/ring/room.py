@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from aiohttp import web
 
 from core.errors import Problem
+from core.events import HopSample, PathKind, Plan
 from core.node.base.context import NodeContext
 from core.node.base.local_server import route
 from core.node.base.message_table import MessageRow, receives
@@ -18,7 +19,6 @@ from core.node.peers.mesh import LinkEnded, MacLeft
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
 from core.node.ring.disk_trimming import Trimming
-from core.node.ring.hop_figures import hop_samples
 from core.node.ring.hub_model_previews import HubModelPreviews
 from core.node.ring.messages import (
     Checked,
@@ -46,6 +46,7 @@ from core.requests.disks import TrimRequest
 from core.requests.plans import PreviewRequest
 from core.requests.trace import TraceRequest
 from core.worker import messages as reports
+from core.worker.messages import StageSample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,3 +166,36 @@ class RingRoom(Room):
         tasks = self.node.tasks
         tasks.spawn_essential("The end of a plan", self.leader.distrusted(plan.device_id, plan.problem))
         tasks.spawn_essential("Leaving a plan", self.member.distrust(plan.problem))
+
+
+def hop_samples(
+    plan: Plan,
+    stages: Sequence[StageSample],
+    rtt: Callable[[str, str], float | None],
+    path: Callable[[str], PathKind] = lambda _: "",
+) -> list[HopSample]:
+    """One sample per hop of the ring; `path` gives the kind of network of a Mac's outgoing link."""
+    hops = []
+    for index, sent in enumerate(stages):
+        after = (index + 1) % len(stages)
+        source, target, received = plan.stages[index], plan.stages[after], stages[after]
+        hops.append(
+            HopSample(
+                source=source.device_id,
+                target=target.device_id,
+                frames=sent.frames,
+                bytes=sent.bytes,
+                compute_s=sent.compute_s,
+                codec_s=sent.codec_s,
+                seal_s=sent.seal_s,
+                send_s=sent.send_s,
+                wait_s=received.wait_s,
+                open_s=received.open_s,
+                since=stages[0].since,
+                wire_s=received.wire_s,
+                rtt_s=rtt(source.device_id, target.device_id),
+                queue=received.queue,
+                path=path(source.device_id),
+            )
+        )
+    return hops

@@ -51,7 +51,7 @@ class SplitProfiles:
         async with self._one_child:
             if found := await asyncio.to_thread(self.known, entry):
                 return found
-            found = _checked(await _in_child(entry, "core.models.slicing.examine", (), SplitProfile), entry)
+            found = _checked(await _in_child(entry, (), SplitProfile), entry)
             await asyncio.to_thread(self._remember, entry, found)
             return found
 
@@ -74,11 +74,11 @@ class SplitProfiles:
         )
 
     async def slices(self, entry: ModelEntry, slices: tuple[str, ...]) -> tuple[FileParts, ...]:
-        """Bytes that each of `slices` reads of the model's files, in the form of `core.models.slicing.slice_bytes`.
+        """Bytes that each of `slices` reads of the model's files, in the form of `core.models.slicing.examine`.
         Raises like `of`.
         """
         async with self._one_child:
-            stages = await _in_child(entry, "core.models.slicing.slice_bytes", slices, list[list[Part]])
+            stages = await _in_child(entry, slices, list[list[Part]])
         return tuple(tuple((p.file, p.begin, p.end) for p in stage) for stage in stages)
 
     def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:
@@ -93,20 +93,20 @@ class SplitProfiles:
         return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{VERSION}.json"
 
 
-async def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], kind: type[_T]) -> _T:
+async def _in_child(entry: ModelEntry, words: tuple[str, ...], kind: type[_T]) -> _T:
     """Examine a model in a child, which ends if this call is cancelled."""
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(_answer, entry, module, words, kind, stop)
+        return await asyncio.to_thread(_answer, entry, words, kind, stop)
     finally:
         stop.set()
 
 
-def _answer(entry: ModelEntry, module: str, words: tuple[str, ...], kind: type[_T], stop: threading.Event) -> _T:
+def _answer(entry: ModelEntry, words: tuple[str, ...], kind: type[_T], stop: threading.Event) -> _T:
     directory = Path(entry.path)
     headers = sum(header.nbytes for header in read_folder(directory).headers.values())
     job = Job(
-        module=module,
+        module="core.models.slicing.examine",
         arguments=(str(directory), *words),
         subject=f"Examining {entry.name}",
         fix=TRY_AGAIN,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
 
-from core.models.files.child_start import OFFLINE, command_of
+from core.models.files.child_start import OFFLINE, command_of, without_secrets
 from core.node.base.journal import Journal
 from core.node.base.kill_process import kill
 from core.node.base.tasks import Tasks
@@ -102,7 +101,11 @@ async def start_worker(
 ) -> WorkerProcess:
     """Start a process, and send its identity and the address to listen on."""
     process = await asyncio.create_subprocess_exec(
-        *command_of("core.worker"), stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **OFFLINE, **_LONG_WORK}
+        *command_of("core.worker"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**without_secrets(), **OFFLINE, **_LONG_WORK},
     )
     worker = WorkerProcess(process, take, journal, tasks)
     folder = str(identity.key_path.parent)

@@ -18,7 +18,9 @@ if "core.worker" in sys.orig_argv:
         port = os.environ["NCCL_PORT"]
         with TemporaryDirectory(prefix="macluster-") as folder:
             hosts = Path(folder) / "hosts.json"
-            hosts.write_text(f'[["127.0.0.1:{port}"], ["127.0.0.2:{port}"]]')
+            # a Mac has one address on its loopback
+            other = f"127.0.0.1:{int(port) + 1}" if sys.platform == "darwin" else f"127.0.0.2:{port}"
+            hosts.write_text(f'[["127.0.0.1:{port}"], ["{other}"]]')
             os.environ["MLX_HOSTFILE"] = str(hosts)
             return _init(strict=strict, backend="ring")
 

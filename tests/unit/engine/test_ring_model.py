@@ -25,21 +25,21 @@ from core.models.slicing.slots import Slice
 from tests.support.atlas import VOCAB
 from tests.support.made import build, twin
 from tests.support.rings import Ring, check_as_mlx_lm, check_generation, check_speculation, private_ring
-from tests.support.search import SEARCH
 
 pytestmark = pytest.mark.slow
 
-# `make test` skips the families that tests/processes/test_ring_model.py runs over real workers
+# `make test` skips the families that tests/processes/test_ring_model.py runs over real workers, and one of states
 OVER_WORKERS = {
     "llama": (1, 6),
     "gemma3_text": (3,),  # its window is full after 8 tokens
+    "qwen3_next": (1, 6),  # three of four layers keep a state
 }
 VARIANTS = {
-    **(OVER_WORKERS if SEARCH > 1 else {}),
-    "qwen3_next": (1, 6),  # three of four layers keep a state
+    **OVER_WORKERS,
     "deepseek_v3": (3,),
     "bailing_moe_linear": (3, 7),  # layers of a state ask for the position of another layer's cache
 }
+NIGHTLY = {*OVER_WORKERS, "bailing_moe_linear"}
 
 
 class Noting(Ring):
@@ -53,7 +53,9 @@ class Noting(Ring):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [pytest.param(name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name in VARIANTS]
+)
 def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
     whole = build(variant)
     ring = private_ring(whole, lambda: twin(variant, whole), VARIANTS[variant])

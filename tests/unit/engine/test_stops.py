@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.stops import StopTexts
+from core.node.answers.running_answer import StopTexts
 
 LETTERS = st.text("ab\n🐢", max_size=40)
 STOPS = st.lists(st.text("ab\n🐢", min_size=1, max_size=5), max_size=4)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.link.pending_connections import PendingConnections
+from core.link.concurrent_handshakes import PendingConnections
 
 MOST = 16
 

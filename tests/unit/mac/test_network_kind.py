@@ -39,6 +39,7 @@ PLIST = plistlib.dumps(
             listed("en9", "Ethernet", "IOService:/arm-io/usb-drd0/iPhone@1/AppleUSBEthernetHost/en9", "iPhone-USB"),
             listed("en10", "Ethernet", "IOService:/IOBluetoothBNEPDriver/en10", "Bluetooth-PAN"),
             listed("pdp_ip0", "WWAN"),
+            listed("bridge0", "Bridge", "", "Thunderbolt-Brücke"),
             {"SCNetworkInterfaceType": "Ethernet"},
         ],
     }
@@ -207,7 +208,7 @@ def test_a_cable_is_told_apart_by_what_the_system_lists() -> None:
     for name in ("en1", "en2"):  # a router gives addresses that can be routed
         ipv6 = SimpleNamespace(family=socket.AF_INET6, address=f"fe80::9%{name}", netmask="ffff:ffff:ffff:ffff::")
         told[name] += [ipv6, SimpleNamespace(family=socket.AF_INET6, address="2001:db8::9", netmask=None)]
-    found = interfaces_of(told, stats, {"bridge0": "Thunderbolt", **parse_kinds(PLIST)})
+    found = interfaces_of(told, stats, parse_kinds(PLIST) | {"bridge0": "Thunderbolt"})
     assert [(each.name, each.kind, each.is_ipv4) for each in found] == [
         ("en1", "Wi-Fi", True),
         ("en2", "Thunderbolt", True),

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from core.demo import DEMO_MODEL
 from core.errors import NodeError
 from core.local import mlx_lm_process
-from core.models.files.child_start import ChildStart, start_fault
+from core.models.files.child_start import ChildStart, start_fault, without_secrets
 from core.models.files.declared_packages import DECLARED
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Job, run_child
@@ -36,7 +36,7 @@ def test_a_child_of_one_job_that_cannot_start_gives_its_last_words() -> None:
 
 def test_so_does_a_child_that_does_one_job_after_the_other() -> None:
     with pytest.raises(NodeError, match=LAST_WORDS):
-        ReadyChild(MISSING).run(JOB, b"")
+        ReadyChild().run(JOB, b"")
 
 
 async def test_so_does_the_process_of_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +124,11 @@ def starts(path: Path) -> bool:
     """Whether a module is run as a child that says hello."""
     text = path.read_text()
     return '__name__ == "__main__"' in text and any(word in text for word in ("say_hello()", "answer(", "run_jobs("))
+
+
+def test_a_worker_gets_no_secret_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "OPENAI_API_KEY", "db_password")
+    for name in (*secrets, "MLX_SETTING"):
+        monkeypatch.setenv(name, "x")
+    assert not {*secrets} & without_secrets().keys()
+    assert without_secrets().keys() >= {"MLX_SETTING", "PATH"}

@@ -11,7 +11,7 @@ from core.constraint import Grammar
 from core.errors import UsageError
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import rss_of
-from core.models.text.grammar_check import MODULE, OWN_BYTES, check
+from core.models.text.grammar_check import OWN_BYTES, check
 
 MANY = [{"type": "object", "properties": {f"p{n}{i}": {"type": "integer"} for i in range(10)}} for n in range(60)]
 HOSTILE = {
@@ -27,7 +27,7 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def child() -> ReadyChild:
-    return ReadyChild(MODULE)
+    return ReadyChild()
 
 
 def grammar(kind: str, source: object) -> Grammar:
@@ -42,7 +42,7 @@ def test_hostile_ones_are_refused(child: ReadyChild, name: str) -> None:
 
 
 def test_every_grammar_has_as_much_memory_whatever_was_asked_before() -> None:
-    child = ReadyChild(MODULE)
+    child = ReadyChild()
     for name in ("too wide to use", "states", "ambiguous"):
         with pytest.raises(UsageError):
             check({"": grammar(*HOSTILE[name])}, child.run)

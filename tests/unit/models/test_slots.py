@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 LAYERS = 6
 # 40 tokens exceed a sliding window of 8
 CHUNKS = (11, 16, 13)
-STEPS = 16
+STEPS = 8
 
 # a few models that load from disk in different ways; tests/unit/models/test_atlas.py has every family
 VARIANTS: dict[str, dict[str, Any]] = {name: {"family": name} for name in ("llama_tied", "gemma4_text", "deepseek_v3")}

@@ -17,6 +17,7 @@ from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
+from core.models.text.template_values import said_before, spec_of
 from core.models.text.tokenizer import Tokens, recommended
 from core.requests.answers import Message
 from core.sampling_options import Sampling
@@ -273,3 +274,11 @@ def test_a_constraint_leaves_free_what_is_thought(tmp_path: Path, tokens: Tokens
     assert thinking.constrain(digits, CallRules(), [1, *start], raw=True).think_end == ()
     with pytest.raises(UsageError, match="unclosed"):
         thinking.constrain(Constraint(kind="regex", source="("), CallRules(), [1], raw=False)
+
+
+def test_arguments_and_schemas_that_are_no_objects_are_refused_in_words() -> None:
+    call = ToolCall(id="a", name="go", arguments="no JSON")
+    with pytest.raises(UsageError, match="arguments of a tool call must be a JSON object"):
+        said_before([Message(role="assistant", content="", tool_calls=(call,))], parsed=True)
+    with pytest.raises(UsageError, match="schema of the tool 'go' must be a JSON object"):
+        spec_of(Tool(name="go", parameters="[]"))

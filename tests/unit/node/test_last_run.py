@@ -14,8 +14,17 @@ import pytest
 
 from core.errors import IdentityError, NodeUnreachable, Problem
 from core.mac.port_holder import holder_words
-from core.node.base.last_run import TEXT_LIMIT, LastRun, read_last_run, record_waiting, recording_run, unreachable
+from core.node.base.last_run import (
+    TEXT_LIMIT,
+    LastRun,
+    read_last_run,
+    record_led,
+    record_waiting,
+    recording_run,
+    unreachable,
+)
 from core.settings import Home
+from core.trust.private_files import write_private
 from tui.own_node import OwnNode
 
 
@@ -30,6 +39,20 @@ def test_an_end_in_order_leaves_no_words(home: Home) -> None:
         assert "does not answer yet" in unreachable(home).what, "it is this process, which runs"
     assert read_last_run(home) is None
     assert unreachable(home).fix == NodeUnreachable.fix_by_default
+
+
+def test_a_killed_node_leaves_the_model_that_it_led(home: Home) -> None:
+    with recording_run(home):
+        record_led(home, "acme/toy")
+        killed = home.last_run.read_bytes()
+    assert read_last_run(home) is None, "one that ends in order leaves none"
+    write_private(home.last_run, killed)
+    with recording_run(home):
+        assert (again := read_last_run(home))
+        assert again.led == "acme/toy"
+        record_led(home, "")
+        assert (unloaded := read_last_run(home))
+        assert not unloaded.led
 
 
 def test_an_error_is_kept_with_its_cure_in_a_small_private_file(home: Home) -> None:

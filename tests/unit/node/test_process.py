@@ -2,21 +2,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import os
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
 
+from core.errors import NodeError
 from core.node import process
-from core.node.base.last_run import unreachable
+from core.node.base.last_run import read_last_run, recording_run, unreachable
 from core.node.config import NodeConfig
 from core.node.options import add_options
 from core.node.peers.mesh import Mesh
-from core.node.process import config_from, discarded, serve
+from core.node.process import config_from, discarded, home_lock, serve
+from core.node.service import Node
 from core.settings import GB, Home
 from core.trust import keychain
 from core.trust.identity import load_or_create
+from tests.support.plans import plan_of
 
 
 def test_where_programs_are_served_is_known_before_they_are(tmp_path: Path) -> None:
@@ -77,3 +83,34 @@ def test_a_simulated_mac_leaves_no_item_in_the_keychain(
         pass
     assert dropped == ([identity.text_id] if place == "keychain" else [])
     assert not config.home.root.exists()
+
+
+@pytest.mark.parametrize(("number", "cure"), [(errno.EROFS, "with --home"), (errno.ELOOP, "Move it away")])
+def test_a_home_that_cannot_be_written_is_told_with_its_cure(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch, number: int, cure: str
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(NodeError) as caught, home_lock(config.home):
+        pass
+    assert cure in caught.value.fix
+
+
+async def test_a_node_that_follows_a_killed_one_offers_its_model(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recording_run(config.home):
+        node = Node(config)
+        plan = plan_of(2)
+        monkeypatch.setattr(type(node.parts.ring.leader), "plan", plan)
+        node._note_led()
+        assert (last := read_last_run(config.home))
+        assert last.led == plan.model
+        monkeypatch.setattr(Mesh, "start", AsyncMock())
+        monkeypatch.setattr(type(node.parts.local_server), "start", AsyncMock(side_effect=KeyError("enough")))
+        with pytest.raises(KeyError):
+            await node.run()
+    lines = [line.text for line in node.parts.node.bus.now.logs]
+    assert [line for line in lines if f"`macluster load {plan.model}`" in line]

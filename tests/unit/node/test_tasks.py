@@ -43,8 +43,8 @@ from core.node.public_api.metrics import Metrics
 from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
+from core.node.recovery.room import PlanAdvisor
 from core.node.ring.messages import LinkUp, PrepareStage, StageLost
-from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
@@ -177,6 +177,7 @@ MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all 
     "peers/speed_test.py",
     "answers/model_tokenizer.py",
     "answers/tokenizer_process.py",
+    "disks/hub_transfers.py",
     "disks/whole_file_hash.py",
     "peers/path_rate.py",
 }

@@ -37,8 +37,7 @@ from core.node.ring.plan_member import PlanMember
 from core.node.ring.stage_files import StageFiles
 from core.node.trust.messages import KeyChange
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
-from core.node.trust.trust_commands import in_pieces, voucher
-from core.node.trust.trust_view import fork_notes, trusted_macs
+from core.node.trust.trust_commands import fork_notes, in_pieces, trusted_macs, voucher
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.settings import Home
 from core.trust.levels import LEVELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.plan.split_by_disk import spans_on_disks
+from core.plan.assign_layers import spans_on_disks
 from tests.support.planning import REVERSE, part, peer, planned, profile
 
 GB = 1_000_000_000

@@ -21,6 +21,7 @@ from core.settings import Home
 from tests.support import waiting
 from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
+from tests.support.search import SEARCH
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.own_node import OwnNode
@@ -112,6 +113,7 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.search
 async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path: Path) -> None:
     dice = random.Random(9)
     app = app_with(msgspec.structs.replace(READY, logs=LINES), tmp_path)
@@ -119,7 +121,7 @@ async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path
     async with app.run_test(size=(120, 36)) as pilot:
         await sees(pilot, "5 Chat")
         await pilot.press("escape")
-        for _ in range(30):
+        for _ in range(15 * SEARCH):
             width, height = dice.randint(20, 200), dice.randint(5, 60)
             await pilot.resize_terminal(width, height)
             await pilot.press(dice.choice(keys))

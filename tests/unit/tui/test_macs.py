@@ -134,6 +134,8 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     ):
         assert words in text
     assert "known once it is paired" in peer_content(now(STRANGER), STRANGER, None, 100).plain
+    starting = msgspec.structs.replace(PAIRED, memory_bytes=32_000_000_000, budget_bytes=0)
+    assert "32.0 GB · not ready for models yet" in peer_content(now(starting), starting, None, 100).plain
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from rich.cells import cell_len
@@ -53,8 +53,15 @@ class Mac(Peer):
 """
 
 
+# ours, and those in which a dialog was hard to read once
+HARD = (*(theme.name for theme in themes.OWN_THEMES), "tokyo-night", "atom-one-light")
+
+
 @pytest.mark.slow
-async def test_all_that_is_drawn_can_be_read_in_every_theme() -> None:
+@pytest.mark.parametrize(
+    "names", [pytest.param(HARD, id="hard"), pytest.param(THEMES, id="all", marks=pytest.mark.nightly)]
+)
+async def test_all_that_is_drawn_can_be_read_in_every_theme(names: Sequence[str]) -> None:
     told = recording.load("main").state
     said = (Message(role="user", content="hi"), Message(role="assistant", content=CODE))
     app = app_with(told.snapshot)
@@ -62,15 +69,13 @@ async def test_all_that_is_drawn_can_be_read_in_every_theme() -> None:
         app.set_state(conversation.taken_up(told, said, 100.0))
         app.open_screen("sampling")
         await pilot.pause()
-        for app.theme in THEMES:
+        for app.theme in names:
             await pilot.pause()
             for screen in app.screen_stack:
                 hard = [(text, seen) for _, text, seen in _written(screen) if seen < 4.5]
                 assert (app.theme, hard) == (app.theme, [])
 
 
-# ours, and those in which a dialog was hard to read once
-IN_DIALOGS = (*(theme.name for theme in themes.OWN_THEMES), "tokyo-night", "atom-one-light")
 DIALOGS = (
     ("pair('STRANGER')", "#pairing", "six digits"),
     ("help", "#help", "Send the message"),
@@ -89,7 +94,7 @@ async def test_what_a_dialog_says_can_be_read_and_what_it_covers_is_not_to_be(
         await until(lambda: app.state.attached, pilot)
         app.set_state(told.state)
         stranger = next(peer for peer in told.state.snapshot.peers if peer.trust in ("unpaired", "seen"))
-        for app.theme in IN_DIALOGS:
+        for app.theme in HARD:
             await app.run_action(opens.replace("STRANGER", stranger.device_id))
             await until(lambda: words in text_of(app), pilot, every_s=0.01)
             regions = [box.region for box in app.screen.query(boxes)]

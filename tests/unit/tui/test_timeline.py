@@ -185,7 +185,9 @@ async def opened(node: TracedNode, pilot: Pilot[None]) -> MaclusterApp:
     return app
 
 
-@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
+)
 @pytest.mark.slow
 async def test_an_answer_that_runs_is_traced_and_keys_go_through_its_steps(size: tuple[int, int]) -> None:
     node: Any = TracedNode(RUNNING, told_of(0), told_of(12))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from core.mac import network_kind
 from core.mac.interfaces import Interface
 from core.mac.rdma import RdmaSeen
 from core.mac.requirements import Machine
@@ -74,6 +75,19 @@ def test_the_name_of_a_mac_is_read_and_not_told(monkeypatch: pytest.MonkeyPatch)
     ):
         monkeypatch.setattr(machine, "given_name", lambda said=given: said)
         assert machine.name(threading.Event()) == outcome
+
+
+def test_the_program_that_the_firewall_asks_about_is_told_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "this_program", lambda: "/Users/ada/.local/bin/python3.13")
+    monkeypatch.setattr(machine, "firewall", lambda: "on")
+    told = machine.incoming(threading.Event())
+    assert told == passed("On: python3.13 must be allowed. See `macluster doctor`.")
+
+
+def test_a_list_of_ports_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(network_kind, "LISTED", tmp_path / "none")
+    assert machine.ports("0.0.0.0")(threading.Event()).figure.endswith("NetworkInterfaces.plist can't be read")
 
 
 def test_without_the_local_network_permission_the_advice_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,6 @@ PROMPT = [5 + (7 * n) % 60 for n in range(60)]
 REQUEST = "ab" * 16
 TOKENS = 40
 BITS = "qwen3 in 8 bits"
-STATES = ("mamba2", "recurrent_gemma", "falcon_h1")
 
 
 @cache
@@ -145,7 +144,15 @@ def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[i
 
 @pytest.mark.parametrize(
     ("variant", "until"),
-    [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
+    [
+        pytest.param("llama", 1, marks=pytest.mark.nightly),
+        ("llama", 35),
+        ("llama sliding", 35),
+        (BITS, 1),
+        pytest.param("mamba2", 39, marks=pytest.mark.nightly),
+        pytest.param("recurrent_gemma", 39, marks=pytest.mark.nightly),
+        ("falcon_h1", 39),
+    ],
 )
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
     lost = MirrorRing(variant)
@@ -157,7 +164,7 @@ def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> N
     assert ring.said(Prefilled)[0].done == restored.tokens
 
 
-@pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
+@pytest.mark.parametrize("variant", ["llama", pytest.param("llama sliding", marks=pytest.mark.nightly), "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
     lost = MirrorRing(variant)

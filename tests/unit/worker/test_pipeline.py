@@ -118,6 +118,7 @@ class Turns:
         return np.array(answer.logits)
 
 
+@cache
 def reference(tokens: tuple[int, ...] = PROMPT) -> Any:
     """Logits [1, V] after these tokens, one by one, from the whole model."""
     whole = built("llama")
@@ -177,8 +178,14 @@ def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) ->
 # ---- links break, and frames in flight are sent again
 
 
-@every_topology
-@pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (2, 0), (6, 0), (1, 1), (3, 1), (3, 3), (6, 5)])
+@pytest.mark.parametrize(
+    ("turns", "first", "second"),
+    [
+        *(("private", *served) for served in ((0, 0), (1, 0), (2, 0), (6, 0), (1, 1), (3, 1), (3, 3), (6, 5))),
+        *((topology, *served) for topology in ("forward", "reverse") for served in ((2, 0), (6, 5))),
+    ],
+    indirect=["turns"],
+)
 def test_links_that_break_anywhere_cost_nothing(turns: Turns, first: int, second: int) -> None:
     """`first` and `second`: how many frames the stages had served when the links broke."""
     ask(turns)
@@ -221,8 +228,11 @@ def test_a_step_that_breaks_the_link_itself_goes_out_over_the_next(turns: Turns)
     np.testing.assert_array_equal(turns.logits(turns.answers(2)[-1]), reference(PROMPT[:1]))
 
 
-@every_topology
-@pytest.mark.parametrize("lost", [(1,), (2,), (1, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("turns", "lost"),
+    [("private", (1,)), ("private", (2,)), ("private", (1, 2)), ("forward", (2,)), ("reverse", (1,))],
+    indirect=["turns"],
+)
 def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, lost: tuple[int, ...]) -> None:
     ask(turns)
     turns.answers(3)

@@ -185,7 +185,7 @@ def test_weights_that_compute_nothing_fail_the_proof(stage: LoadedStage, array: 
 # ---- the whole model where it does not fit
 
 
-@pytest.mark.parametrize(("family", "bits"), [("llama", None), ("gpt_oss", None), ("deepseek_v3", 4)])
+@pytest.mark.parametrize(("family", "bits"), [("llama", None), ("deepseek_v3", 4)])
 def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=4, hidden=64, intermediate=64, bits=bits)
     task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, told=[5, 77, 300])
@@ -198,7 +198,7 @@ def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, t
         assert in_slices.rounding == at_once.rounding < 1e-4
 
 
-@pytest.mark.parametrize(("family", "bits"), [("llama", 4), ("llama", None), ("qwen3_moe", 4)])
+@pytest.mark.parametrize(("family", "bits"), [("llama", None), ("qwen3_moe", 4)])
 def test_sums_in_the_parts_of_ranks_count_as_rounding(family: str, bits: int | None, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=2, hidden=64, intermediate=256, heads=4, bits=bits, dtype="bfloat16")
     task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, told=[5, 77, 300])

@@ -62,7 +62,7 @@ class Alike(Handles):
         np.testing.assert_allclose(np.array(found), np.array(expected), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("cuts", ["three", pytest.param("two", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_operation_is_mlx_lms(variant: str, cuts: str) -> None:
     whole = build(variant)
@@ -112,7 +112,7 @@ def test_rows_that_share_a_batch_get_what_each_gets_alone(variant: str) -> None:
         np.testing.assert_allclose(ring.step(batch, more), alone, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["llama", "deepseek_v3"])
+@pytest.mark.parametrize("variant", ["llama", pytest.param("deepseek_v3", marks=pytest.mark.nightly)])
 def test_a_copy_without_most_of_its_tokens_takes_no_memory_for_them(variant: str) -> None:
     whole = build(variant)
     ring = ring_of(variant, whole, (3,))
