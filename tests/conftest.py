@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import psutil
@@ -24,7 +25,7 @@ from tests.support.search import SEARCH
 
 # no time gates, also none for making an input: machines are shared
 settings.register_profile(
-    "macluster", max_examples=100 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "macluster", max_examples=60 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("macluster")
 
@@ -79,13 +80,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported objects, so that the garbage collector skips them; compute on the CPU."""
+    """Freeze imported objects, so that the garbage collector skips them; compute on the CPU; parse CSS once."""
+    if "textual" in sys.modules:
+        share_parsed_css()
     if "mlx.core" in sys.modules:
         from core.models.metal import obey_device
 
         obey_device()
     gc.freeze()
     gc.enable()
+
+
+def share_parsed_css() -> None:
+    """Let all apps of this process share what Textual parses, which is a fifth of the start of each."""
+    from textual.css.stylesheet import Stylesheet
+
+    parsed: dict[Any, list[Any]] = {}
+    parse = Stylesheet._parse_rules
+
+    def once(sheet: Stylesheet, css: str, **where: Any) -> list[Any]:
+        key = (css, tuple(where.items()), frozenset(sheet._variables.items()))
+        if key not in parsed:
+            parsed[key] = parse(sheet, css, **where)
+        return parsed[key]
+
+    Stylesheet._parse_rules = once  # type: ignore[method-assign, assignment]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from core.link.tunnel import local_pair
-from core.local.hop.rounds import MAX_CPU_RATIO, cpu_ratio, play_rounds
+from core.local.hop_rounds import MAX_CPU_RATIO, cpu_ratio, play_rounds
 from core.verify.check import Outcome, passed
 from core.verify.child import report
 from core.worker.mlx_ring_sockets import TURN, TURN_US

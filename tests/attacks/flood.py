@@ -51,7 +51,7 @@ def hold(stack: ExitStack, addresses: list[tuple[str, int]], count: int) -> tupl
             sock.connect(addresses[number % len(addresses)])
         selector.register(sock, selectors.EVENT_WRITE)
         waiting.append(sock)
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 1.0
     while waiting and (left := deadline - time.monotonic()) > 0:
         for key, _ in selector.select(left):
             sock = key.fileobj  # type: ignore[assignment]

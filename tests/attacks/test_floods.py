@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PROMPT = "Tell me about the three Macs."
 TOKENS = 48
-WINDOW_S = 1.0
+WINDOW_S = 0.5
 QUIET_S = 0.2
 MIB = 1 << 20
 

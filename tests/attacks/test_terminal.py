@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from core.errors import Problem
-from core.events import RequestDone
+from core.events import TokenEvent
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
@@ -107,7 +107,10 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
             written = len(terminal.text)
             terminal.type("\x1b")  # bytes of the same read are part of an escape sequence
             await asyncio.to_thread(terminal.until, lambda _: "Chat" in words(terminal.text[written:]), "the chat")
-            await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 240, "The answer")
+            await observer.until(lambda w: sum(isinstance(e, TokenEvent) for e in w.seen) >= 80, 240, "The answer")
+            (request,) = observer.now.running
+            await observer.client.cancel(request)
+            await observer.until(lambda w: not w.now.running, 240, "The end of the answer")
             terminal.type("\x11")  # Ctrl+Q
             await asyncio.to_thread(terminal.process.wait, 240)
         assert beyond_drawing(terminal.text) == []

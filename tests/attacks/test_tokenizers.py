@@ -7,15 +7,16 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
 from core.answer_parts import TextPart
-from core.errors import BadModel
+from core.errors import BadModel, NodeError
 from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded, Refused
 from core.models.text.tokenizer import Tokens
@@ -102,11 +103,11 @@ async def test_a_long_prompt_is_encoded_apart_and_no_other_waits_for_it(
 async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
     good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 250 * MIB)
     rules = [part(good, "decoder"), {"type": "Fuse"}, *swelling(9)]
     tokenizer = await start(bent(good, tmp_path, decoder={"type": "Sequence", "decoders": rules}))
     tokens = await tokenizer.encode((Message(role="user", content="quite"),), raw=True)
-    with pytest.raises(BadModel, match=r"^The tokenizer of bent (takes more than 400 MiB|takes too long|ends its)"):
+    with pytest.raises(BadModel, match=r"^The tokenizer of bent (takes more than 250 MiB|takes too long|ends its)"):
         await tokenizer.stream("answer").add_all(tokens)
     with pytest.raises(BadModel, match="The tokenizer of bent "):
         await tokenizer.stream("answer").add_all(tokens)
@@ -117,7 +118,7 @@ async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
 async def test_a_prompt_that_swells_is_refused(
     good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 250 * MIB)
     swollen = bent(good, tmp_path, normalizer={"type": "Sequence", "normalizers": swelling(9)})
     with pytest.raises(BadModel, match=r"^The tokenizer of bent "):
         await (await start(swollen)).encode((Message(role="user", content="quite " * 20),), raw=True)
@@ -142,16 +143,21 @@ BOMBS = {  # constants would be computed while the template compiles
 }
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("loops without end", "doubling"), pytest.param(("string times", "output"), marks=pytest.mark.nightly)],
+    ids=" and ".join,
+)
 @pytest.mark.promise("T11")
 async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
-    good: Path, tmp_path: Path, start: Start
+    good: Path, tmp_path: Path, start: Start, names: Sequence[str]
 ) -> None:
     copy = Path(shutil.copytree(good, tmp_path / "bent"))
     cases = [f"{{% if messages[0].content == {name!r} %}}{bomb}{{% endif %}}" for name, bomb in BOMBS.items()]
     (copy / "chat_template.jinja").write_text("{{ messages[0].content }}" + "".join(cases))
     tokenizer = await start(copy)
     expected = await tokenizer.encode(HELLO, raw=False)
-    for name in BOMBS:
+    for name in names:
         bomb = asyncio.ensure_future(tokenizer.encode((Message(role="user", content=name),), raw=False))
         others = asyncio.gather(*(tokenizer.encode(HELLO, raw=False) for _ in range(3)))
         said = await tokenizer.stream(name).add_all(expected)
@@ -203,14 +209,20 @@ async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: P
     await until(lambda: not tokenizer._texts._streams)
 
 
-async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
+async def test_an_answer_is_told_when_no_other_text_process_can_start(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer = await start(good)
-    texts = tokenizer._texts.process
-    texts._pipe.close()
-    await until(lambda: texts.is_over)
+    monkeypatch.setattr(tokenizer._texts, "_start", AsyncMock(side_effect=OSError(35, "Resource unavailable")))
+    os.kill(tokenizer._texts.process._process.get_pid(), signal.SIGKILL)
+    with pytest.raises(NodeError, match="Resource unavailable"):
+        await tokenizer.stream("answer").add_all([1])
+    assert tokenizer.is_over
 
 
-async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
+    good: Path, start: Start
+) -> None:
     here, tokenizer = Tokens.load(good), await start(good)
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
@@ -225,3 +237,6 @@ async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good
         added = (expected.add(token), expected.held)
         assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
     assert (await tokenizer.stream("all").add_all(tokens)).text == text
+    texts = tokenizer._texts.process
+    texts._pipe.close()
+    await until(lambda: texts.is_over)

@@ -16,8 +16,18 @@ from typing import Final
 from core.bench.results import cores, end_in_order, positive, system
 from core.link.data_link import Receiver, Sender
 from core.link.frames import FrameType
-from core.local.hop.rounds import MAX_CPU_RATIO, Round, cpu_ratio, play_rounds
-from core.local.hop.turns import PAYLOAD_BYTES, REQUEST, WAIT_S, HopLane, array_lanes, fill
+from core.local.hop_rounds import (
+    MAX_CPU_RATIO,
+    PAYLOAD_BYTES,
+    REQUEST,
+    WAIT_S,
+    HopLane,
+    Round,
+    array_lanes,
+    cpu_ratio,
+    fill,
+    play_rounds,
+)
 from tests.benches.figures import medians, reach
 from tests.benches.results import Result, print_result
 

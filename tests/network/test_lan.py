@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 120.0
-FLOOD_S = 1.5
+QUIET_S, FLOOD_S = 0.2, 1.5
 SHORT, LONG, MORE = 32, 320, 16
 CABLE = "thunderbolt0"
 
@@ -104,7 +104,7 @@ def flood(host: str, port: int) -> dict[str, float]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model whose answers do not end by themselves."""
-    make_model(tmp_path / "qwen", "qwen3")
+    make_model(tmp_path / "qwen", "qwen3", layers=4)
     return tmp_path / "qwen"
 
 
@@ -144,7 +144,7 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
     """One address may connect four times a second; more costs next to nothing. Rates are printed."""
     port = int(next(p.address for p in studio.now.peers if p.is_self).rpartition(":")[2])
     rates = []
-    for work in (lambda: time.sleep(FLOOD_S), lambda: print(f"\n{flood(host, port)}")):
+    for work in (lambda: time.sleep(QUIET_S), lambda: print(f"\n{flood(host, port)}")):
         beside, tokens, started = asyncio.create_task(asyncio.to_thread(work)), 0, time.monotonic()
         while not beside.done():
             answer = await ask(studio, PROMPT, SHORT)

@@ -85,7 +85,7 @@ def passes(_: int) -> Fault:
 
 
 def test_random_arrivals_over_three_workers_say_what_each_says_alone(ring: WorkerRing, alone: Alone) -> None:
-    requests = some_requests(1, 32)
+    requests = some_requests(1, 24)
     expected = [alone.answer(request) for request in requests]
     assert wanders(expected)
     last = {r.request_id: len(said.tokens) - 1 for r, said in zip(requests, expected, strict=True)}

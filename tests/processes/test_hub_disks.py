@@ -46,7 +46,7 @@ REPO = "acme/toy"
 PROMPT = "a hop is"
 LONG = 64
 WAIT_S = 120.0
-KILLS = 5 * SEARCH
+KILLS = 3 * SEARCH
 
 
 def weights(folder: Path) -> dict[str, bytes]:

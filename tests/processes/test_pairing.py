@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from core.errors import PairingError, UsageError
 from core.events import PairingChanged
@@ -62,6 +63,40 @@ async def person(folder: Path, name: str, *options: str) -> AsyncIterator[Person
     home.root.mkdir(mode=0o700)
     async with running_node(home, *options) as watch:
         yield Person(home, watch)
+
+
+class Two(NamedTuple):
+    """Two people in front of their Macs, without multicast."""
+
+    one: Person
+    two: Person
+
+    def meet(self) -> Two:
+        """Forget what an earlier test saw."""
+        for who in self:
+            who.watch.seen.clear()
+            assert not any(p.trust == "paired" and not p.is_self for p in who.watch.now.peers)
+        return self
+
+
+@asynccontextmanager
+async def two_people(folder: Path) -> AsyncIterator[Two]:
+    async with person(folder, "studio", "--no-multicast") as one, person(folder, "mini", "--no-multicast") as two:
+        yield Two(one, two)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unlucky(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Two]:
+    """For three tests that fail to pair; a Mac allows no more in two minutes."""
+    async with two_people(tmp_path_factory.mktemp("unlucky")) as both:
+        yield both
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lucky(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Two]:
+    """For a test that fails to pair, and one that pairs."""
+    async with two_people(tmp_path_factory.mktemp("lucky")) as both:
+        yield both
 
 
 def other_digits(digits: str) -> str:
@@ -137,22 +172,23 @@ async def test_a_window_for_one_mac_shows_no_digits_to_another(tmp_path: Path) -
         assert one.kept == []
 
 
-async def test_an_address_that_a_person_gives_takes_the_place_of_waiting(tmp_path: Path) -> None:
-    async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
-        window = await two.watch.client.open_pairing()
-        await one.watch.client.open_pairing()
-        mark = len(one.watch.seen)
-        await one.watch.client.offer_pairing(PairingOffer(host=HOST, port=window.port))
-        shown = await one.sees("compare", mark), await two.sees("compare")
-        await two.watch.client.stop_pairing()
-        failed = await one.sees("failed", mark)
-        assert "somebody ended it there" in (failed.problem or PairingError("")).what
-        assert shown[0].peer == "mini"
-        assert one.kept == two.kept == []
-        with pytest.raises(UsageError):
-            await one.types(shown[1].digits)
-        with pytest.raises(UsageError, match="was seen"):
-            await one.watch.client.pair_with(PairWith(device_id=mac(3).text_id))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_address_that_a_person_gives_takes_the_place_of_waiting(lucky: Two) -> None:
+    one, two = lucky.meet()
+    window = await two.watch.client.open_pairing()
+    await one.watch.client.open_pairing()
+    mark = len(one.watch.seen)
+    await one.watch.client.offer_pairing(PairingOffer(host=HOST, port=window.port))
+    shown = await one.sees("compare", mark), await two.sees("compare")
+    await two.watch.client.stop_pairing()
+    failed = await one.sees("failed", mark)
+    assert "somebody ended it there" in (failed.problem or PairingError("")).what
+    assert shown[0].peer == "mini"
+    assert one.kept == two.kept == []
+    with pytest.raises(UsageError):
+        await one.types(shown[1].digits)
+    with pytest.raises(UsageError, match="was seen"):
+        await one.watch.client.pair_with(PairWith(device_id=mac(3).text_id))
 
 
 @asynccontextmanager
@@ -173,22 +209,23 @@ async def renaming(port: int, old: bytes, new: bytes) -> AsyncIterator[int]:
         yield int(server.sockets[0].getsockname()[1])
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("old", "new"), [(b"mini", b"maxi"), (b"studio", b"studi0")])
-async def test_a_name_changed_in_flight_ends_it_on_both_sides(tmp_path: Path, old: bytes, new: bytes) -> None:
-    async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
-        window = await two.watch.client.open_pairing()
-        async with renaming(window.port, old, new) as port:
-            await one.watch.client.offer_pairing(PairingOffer(host=HOST, port=port))
-            if old == b"mini":  # the answer: only the digits show it
-                shown = await one.sees("compare"), await two.sees("compare")
-                assert shown[0].peer == "maxi"
-                assert shown[0].digits != shown[1].digits
-                await one.types(shown[1].digits)  # the first refusal ends it for both
-                await two.sees("failed")
-            await one.sees("failed")
-            await two.watch.client.stop_pairing()  # a changed commitment costs an attempt, not the window
-        assert not [e for e in two.watch.seen if isinstance(e, PairingChanged) and e.state == "paired"]
-        assert one.kept == two.kept == []
+async def test_a_name_changed_in_flight_ends_it_on_both_sides(unlucky: Two, old: bytes, new: bytes) -> None:
+    one, two = unlucky.meet()
+    window = await two.watch.client.open_pairing()
+    async with renaming(window.port, old, new) as port:
+        await one.watch.client.offer_pairing(PairingOffer(host=HOST, port=port))
+        if old == b"mini":  # the answer: only the digits show it
+            shown = await one.sees("compare"), await two.sees("compare")
+            assert shown[0].peer == "maxi"
+            assert shown[0].digits != shown[1].digits
+            await one.types(shown[1].digits)  # the first refusal ends it for both
+            await two.sees("failed")
+        await one.sees("failed")
+        await two.watch.client.stop_pairing()  # a changed commitment costs an attempt, not the window
+    assert not [e for e in two.watch.seen if isinstance(e, PairingChanged) and e.state == "paired"]
+    assert one.kept == two.kept == []
 
 
 class Command:
@@ -241,45 +278,46 @@ async def window_of(command: Command) -> str:
     return step.address
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.slow
 async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(
-    tmp_path: Path, command: Callable[..., Command]
+    lucky: Two, command: Callable[..., Command]
 ) -> None:
-    async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
-        for right in (False, True):
-            waiting = command(one.home)
-            knocking = command(two.home, await window_of(waiting))
-            shown = await waiting.says("compare"), await knocking.says("compare")
-            waiting.types("12 34")  # not six digits: asked for again
-            waiting.types(shown[1].digits)
-            knocking.types(shown[0].digits if right else other_digits(shown[0].digits))
-            ends = await waiting.ended(), await knocking.ended()
-            assert [status for status, _ in ends] == ([0, 0] if right else [1, 1]), ends
-            assert "Six digits, please" in ends[0][1]
-            assert ("somebody ended it there" in ends[0][1]) is not right
-            assert (one.kept == two.kept == []) is not right
+    one, two = lucky.meet()
+    for right in (False, True):
+        waiting = command(one.home)
+        knocking = command(two.home, await window_of(waiting))
+        shown = await waiting.says("compare"), await knocking.says("compare")
+        waiting.types("12 34")  # not six digits: asked for again
+        waiting.types(shown[1].digits)
+        knocking.types(shown[0].digits if right else other_digits(shown[0].digits))
+        ends = await waiting.ended(), await knocking.ended()
+        assert [status for status, _ in ends] == ([0, 0] if right else [1, 1]), ends
+        assert "Six digits, please" in ends[0][1]
+        assert ("somebody ended it there" in ends[0][1]) is not right
+        assert (one.kept == two.kept == []) is not right
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.slow
-async def test_ctrl_c_and_the_end_of_input_stop_it(tmp_path: Path, command: Callable[..., Command]) -> None:
-    async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
-        waiting = command(one.home)
-        address = await window_of(waiting)
-        knocking = command(two.home, address)
-        await knocking.says("compare")
-        assert knocking.process.stdin
-        knocking.process.stdin.close()
-        knocking.process.stdin = None
-        status, complaint = await knocking.ended()
-        assert (status, "ended before the six digits" in complaint) == (2, True)
-        assert (await waiting.ended())[0] == 1
+async def test_ctrl_c_and_the_end_of_input_stop_it(unlucky: Two, command: Callable[..., Command]) -> None:
+    one, two = unlucky.meet()
+    waiting = command(one.home)
+    address = await window_of(waiting)
+    waiting.process.send_signal(signal.SIGINT)
+    assert (await waiting.ended())[0] == 130
+    await one.sees("stopped")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((HOST, int(address.rpartition(":")[2]))).close()
+    assert (await command(one.home, "nobody").ended())[0] == 2
 
-        waiting = command(one.home)
-        address = await window_of(waiting)
-        waiting.process.send_signal(signal.SIGINT)
-        assert (await waiting.ended())[0] == 130
-        await one.sees("stopped")
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection((HOST, int(address.rpartition(":")[2]))).close()
-        assert (await command(one.home, "nobody").ended())[0] == 2
-        assert one.kept == two.kept == []
+    waiting = command(one.home)
+    knocking = command(two.home, await window_of(waiting))
+    await knocking.says("compare")
+    assert knocking.process.stdin
+    knocking.process.stdin.close()
+    knocking.process.stdin = None
+    status, complaint = await knocking.ended()
+    assert (status, "ended before the six digits" in complaint) == (2, True)
+    assert (await waiting.ended())[0] == 1
+    assert one.kept == two.kept == []

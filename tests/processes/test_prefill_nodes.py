@@ -23,8 +23,8 @@ from tui.cli.watch import Watch
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WAIT_S = 120.0
-PROMPT = "Tell me about the three Macs. " * 40
-OTHER = "What does a hop cost? " * 44
+PROMPT = "Tell me about the three Macs. " * 20
+OTHER = "What does a hop cost? " * 22
 TOKENS = 12
 
 
@@ -40,7 +40,7 @@ async def says(watch: Watch, words: str, mark: int) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (64, 32, 16), load=None) as running:
+    async with running_demo(made("llama", layers=4), (64, 32, 16), load=None) as running:
         head, mark = running.head, len(running.head.seen)
         await loaded(head, LoadRequest(model=running.model, prefill=id_of(head, "mini")))
         await says(head, "mini prefills prompts of 256 tokens or more", mark)

@@ -48,7 +48,7 @@ KEY = "sesame"
 PROMPT = "a hop is"
 ASKED: Any = [{"role": "user", "content": PROMPT}]
 CALLS = [("look_up", {"word": "höp"}), ("look_up", {"word": "ring", "deep": True})]
-TOKENS = 24
+TOKENS = 16
 
 
 @cache
@@ -209,7 +209,9 @@ async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None
         assert (thought.type, words.type, message.stop_reason) == ("thinking", "text", "tool_use")
         assert (thought.thinking, words.text) == ("I look it up.", "Let me see.")
         assert [(call.name, call.input) for call in calls] == CALLS
-    assert [model.id for model in (await client.models.list()).data] == [served.model, f"claude-{served.model}"]
+    listed = (await client.models.list()).data
+    assert [model.id for model in listed] == [served.model, f"claude-{served.model}"]
+    assert listed[0].capabilities
     read = last.usage.input_tokens + (last.usage.cache_read_input_tokens or 0)
     assert (await client.messages.count_tokens(model="", messages=ASKED, tools=tools)).input_tokens == read
     results = [{"type": "tool_result", "tool_use_id": block.id, "content": "a step"} for block in whole.content[2:]]

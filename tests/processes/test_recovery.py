@@ -28,13 +28,13 @@ from tui.cli.watch import Watch
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "How does macluster split a model?"
-TOKENS = 64
+TOKENS = 80
 SOON_S = 120.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def macs(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (1.3, 1.2, 1), load=None) as running:
+    async with running_demo(made("llama", layers=4), (1.5, 1.5, 1), load=None) as running:
         yield running
 
 
@@ -50,7 +50,7 @@ async def said(macs: Demo) -> Answer:
 def of_pair(macs: Demo) -> LoadRequest:
     """The model over two Macs: the caches of its context fit on neither alone."""
     mini = next(peer.device_id for peer in macs.head.now.peers if peer.name == "mini")
-    return LoadRequest(model=macs.model, without=(mini,), context=1 << 18)
+    return LoadRequest(model=macs.model, without=(mini,), context=1 << 19)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -37,12 +37,12 @@ MODELS: dict[str, tuple[str, int, Callable[[Path], None] | None]] = {
     "mixed bits": ("llama", 8192, mixed_bits),
 }
 
-ALIKE = ("tied embeddings", "gpt_oss", "gemma3")  # read as one of the others is
+VARIANTS = ("tied embeddings", "gpt_oss", "gpt_oss in mxfp4 blocks", "gemma3", "mixed bits")
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.nightly] * (name in ALIKE)) for name in MODELS],
+    params=[pytest.param(name, marks=[pytest.mark.nightly] * (name in VARIANTS)) for name in MODELS],
 )
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("wide") / "model"

@@ -24,7 +24,7 @@ from tui.cli.load import loaded
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
-TOKENS: Final = 48
+TOKENS: Final = 32
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from core.models.made.made_configs import FAMILIES, Shape, base, llama, sliding
 
@@ -57,3 +59,7 @@ FAMILIES.update(
     mistral3=_mistral3,
     deepseek_v3=_deepseek_v3,
 )
+
+# these compute or cache in different ways; the others are made in `make nightly`
+DIFFERENT: Final = ("llama", "llama_tied", "qwen3_moe", "gpt_oss", "gemma3_text", "deepseek_v3")
+MADE: Final = [pytest.param(family, marks=[pytest.mark.nightly] * (family not in DIFFERENT)) for family in FAMILIES]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.errors import BadModel, MaclusterError
+from core.errors import BadModel, MaclusterError, NodeError
 from core.models.text.text_messages import (
     BeginReading,
     Decode,
@@ -136,8 +136,9 @@ class LastingTexts:
             self._suspect = last.stream
         try:
             self.process = process = await self._start()
-        except MaclusterError as error:
-            self._end = Refused(problem=error.problem)
+        except (MaclusterError, OSError) as error:  # the system may start no process now
+            own = error if isinstance(error, MaclusterError) else NodeError(f"No tokenizer can start: {error}.")
+            self._end = Refused(problem=own.problem)
             while self._asked:
                 self._asked.popleft().then(self._end)
             return

@@ -20,7 +20,6 @@ from core.node.public_api.http_bodies import WATCH, off_loop, read_body, typed_e
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 
-Event = dict[str, Any]
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 _SIGNATURE: Final = "unsigned"  # clients send back only thinking blocks that have a signature
 
@@ -46,66 +45,25 @@ class AnthropicHandlers:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
         model = self._models.find(asked.model)
-        encoder = MessageEncoder(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
+        encoder = MessageEncoder(f"msg_{secrets.token_hex(12)}", asked.model)
         wanted = await off_loop(request, asked.request)
         events = self._answers.events([wanted], model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 
 
-class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The common fields of the body and of all events."""
-
-    id: str
-    model: str
-
-    def whole(self, choice: AnswerChoice) -> dict[str, Any]:
-        blocks = [_block(part) for part in choice.blocks()]
-        return {**self._message(blocks), **_end(choice), "usage": usage(choice)}
-
-    def beginning(self, choice: AnswerChoice) -> Event:
-        message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage(choice)}
-        return {"type": "message_start", "message": message}
-
-    def _message(self, content: list[Any]) -> dict[str, Any]:
-        return {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
-
-
 class MessageEncoder:
-    """The `ReplyEncoder` of one message."""
+    """The `ReplyEncoder` of one message: content blocks that begin, grow and end."""
 
     has_comments: ClassVar = False
 
-    def __init__(self, reply: MessageReply) -> None:
-        self._reply, self._choice, self._blocks = reply, AnswerChoice(0), BlockEvents()
-
-    def take(self, _: int, said: Said) -> list[bytes]:
-        self._choice.take(said)
-        return [typed_event(each) for each in self._blocks.take(said)]
-
-    def beginning(self) -> list[bytes]:
-        return [typed_event(self._reply.beginning(self._choice))]
-
-    def still_there(self) -> bytes:
-        return _PING
-
-    def failed(self, error: MaclusterError) -> bytes:
-        return typed_event(anthropic_error(error))
-
-    def ending(self) -> list[bytes]:
-        return [typed_event(each) for each in self._blocks.end(self._choice)]
-
-    def whole(self) -> dict[str, Any]:
-        return self._reply.whole(self._choice)
-
-
-class BlockEvents:
-    """The events after the first: content blocks that begin, grow and end."""
-
-    def __init__(self) -> None:
+    def __init__(self, name: str, model: str) -> None:
+        self._head = {"id": name, "type": "message", "role": "assistant", "model": model}
+        self._choice = AnswerChoice(0)
         self._index = -1
         self._kind: type[AnswerPart] | None = None
 
-    def take(self, said: Said) -> list[Event]:
+    def take(self, _: int, said: Said) -> list[bytes]:
+        self._choice.take(said)
         match said:
             case TextPart(text):
                 return [*self._begin(said), self._delta({"type": "text_delta", "text": text})]
@@ -115,14 +73,30 @@ class BlockEvents:
                 return [*self._begin(said), self._delta({"type": "input_json_delta", "partial_json": arguments})]
         return []
 
-    def end(self, choice: AnswerChoice) -> list[Event]:
-        return [
-            *self._stop(),
-            {"type": "message_delta", "delta": _end(choice), "usage": usage(choice)},
-            {"type": "message_stop"},
-        ]
+    def beginning(self) -> list[bytes]:
+        begun: dict[str, Any] = {
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage(self._choice),
+        }
+        return [typed_event({"type": "message_start", "message": {**self._head, **begun}})]
 
-    def _begin(self, part: AnswerPart) -> list[Event]:
+    def still_there(self) -> bytes:
+        return _PING
+
+    def failed(self, error: MaclusterError) -> bytes:
+        return typed_event(anthropic_error(error))
+
+    def ending(self) -> list[bytes]:
+        end = {"type": "message_delta", "delta": _end(self._choice), "usage": usage(self._choice)}
+        return [*self._stop(), typed_event(end), typed_event({"type": "message_stop"})]
+
+    def whole(self) -> dict[str, Any]:
+        blocks = [_block(part) for part in self._choice.blocks()]
+        return {**self._head, "content": blocks, **_end(self._choice), "usage": usage(self._choice)}
+
+    def _begin(self, part: AnswerPart) -> list[bytes]:
         """Begin a block, unless `part` continues the open one; every call has its own."""
         if self._kind is type(part) and not isinstance(part, ToolCall):
             return []
@@ -135,19 +109,17 @@ class BlockEvents:
                 block = {**_block(ReasoningPart("")), "signature": ""}
             case ToolCall():
                 block = {**_block(part), "input": {}}
-        return [*stopped, {"type": "content_block_start", "index": self._index, "content_block": block}]
+        return [*stopped, typed_event({"type": "content_block_start", "index": self._index, "content_block": block})]
 
-    def _stop(self) -> list[Event]:
+    def _stop(self) -> list[bytes]:
         if self._kind is None:
             return []
         signed = [self._delta({"type": "signature_delta", "signature": _SIGNATURE})]
-        return [
-            *(signed if self._kind is ReasoningPart else []),
-            {"type": "content_block_stop", "index": self._index},
-        ]
+        stop = typed_event({"type": "content_block_stop", "index": self._index})
+        return [*(signed if self._kind is ReasoningPart else []), stop]
 
-    def _delta(self, delta: dict[str, Any]) -> Event:
-        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return typed_event({"type": "content_block_delta", "index": self._index, "delta": delta})
 
 
 def _block(part: AnswerPart) -> dict[str, Any]:

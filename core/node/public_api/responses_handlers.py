@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections import OrderedDict
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -15,7 +13,7 @@ from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.http_bodies import OWNER, WATCH, off_loop, read_body, refused
 from core.node.public_api.model_list import Models
-from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply, items_of
+from core.node.public_api.responses_replies import ResponseEncoder, items_of
 from core.node.public_api.responses_request import ResponseBody
 from core.node.public_api.send_reply import send_reply
 from core.requests.answers import ChatRequest, Message
@@ -118,15 +116,10 @@ class ResponsesHandlers:
         if built is None:
             return _unknown(asked.previous_response_id)
         messages, wanted = built
-        reply = ResponseReply(
-            id=f"resp_{secrets.token_hex(24)}",
-            model=asked.model or model.name,
-            created=int(time.time()),
-            asked=asked,
-        )
         store = partial(self._store, request[OWNER], messages) if asked.store is not False else None
+        encoder = ResponseEncoder(asked.model or model.name, asked, store)
         events = self._answers.events([wanted], model, request[WATCH])
-        return await send_reply(request, ResponseEncoder(reply, store), events, streams=asked.stream)
+        return await send_reply(request, encoder, events, streams=asked.stream)
 
     def _store(self, owner: str, messages: list[Message], body: dict[str, Any], answer: Message) -> None:
         self._stored.keep(owner, body, (*messages, answer))

@@ -17,7 +17,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.http_bodies import typed_event
 from core.node.public_api.request_fields import TextFormat
-from core.node.public_api.responses_request import ResponseBody, ResponsesTool
+from core.node.public_api.responses_request import ResponseBody
 from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -27,70 +27,17 @@ _FIXED: Final = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "top_logprob
 _TOOL: Final = {"description": None, "parameters": None, "strict": False}
 
 
-class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The common fields of all bodies of one response."""
-
-    id: str
-    model: str
-    created: int  # seconds since the epoch
-    asked: ResponseBody
-
-    def body(
-        self,
-        status: _Status,
-        output: list[_Event],
-        choice: AnswerChoice | None = None,
-        error: MaclusterError | None = None,
-    ) -> dict[str, Any]:
-        """The response so far."""
-        asked = self.asked
-        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        return {
-            "id": self.id,
-            "object": "response",
-            "created_at": self.created,
-            "completed_at": int(time.time()) if status == "completed" else None,
-            "status": status,
-            "background": False,
-            "error": error and {"code": "server_error", "message": str(error)},
-            "incomplete_details": cut,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
-            "max_tool_calls": None,
-            "metadata": asked.metadata or {},
-            "model": self.model,
-            "output": output,
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
-            "previous_response_id": asked.previous_response_id,
-            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
-            "store": asked.store is not False,
-            "temperature": 1.0 if asked.temperature is None else asked.temperature,
-            "text": {"format": (asked.text.format or TextFormat()).as_json},
-            "tool_choice": asked.tool_choice or "auto",
-            "tools": [*map(_repeated, asked.known_tools(), asked.tools or ())],
-            "top_p": 1.0 if asked.top_p is None else asked.top_p,
-            **_FIXED,
-            "prompt_cache_key": asked.prompt_cache_key,
-            "safety_identifier": asked.safety_identifier,
-            "truncation": "disabled",
-            "usage": _usage(choice.done, choice.reasoning_tokens) if choice and choice.done else None,
-        }
-
-
-def _repeated(tool: ResponsesTool, written: msgspec.Raw) -> dict[str, Any] | msgspec.Raw:
-    if tool.type != "function":
-        return written
-    return _TOOL | msgspec.json.decode(written, type=dict[str, msgspec.Raw])
-
-
 class ResponseEncoder:
     """The `ReplyEncoder` of one response."""
 
     has_comments: ClassVar = False
 
-    def __init__(self, reply: ResponseReply, store: Callable[[dict[str, Any], Message], None] | None) -> None:
-        self._reply, self._store = reply, store  # called with the whole body and the answer
-        self._choice, self._items = AnswerChoice(0), ItemEvents(reply.asked.custom)
+    def __init__(
+        self, model: str, asked: ResponseBody, store: Callable[[dict[str, Any], Message], None] | None
+    ) -> None:
+        self._model, self._asked, self._store = model, asked, store  # called with the whole body and the answer
+        self._id, self._created = f"resp_{secrets.token_hex(24)}", int(time.time())
+        self._choice, self._items = AnswerChoice(0), ItemEvents(asked.custom)
 
     def take(self, _: int, said: Said) -> list[bytes]:
         self._choice.take(said)
@@ -103,8 +50,7 @@ class ResponseEncoder:
         return self._so_far("response.in_progress")
 
     def failed(self, error: MaclusterError) -> bytes:
-        body = self._reply.body("failed", list(self._items.output), error=error)
-        return typed_event(self._items.event("response.failed", response=body))
+        return typed_event(self._items.event("response.failed", response=self._body("failed", error)))
 
     def ending(self) -> list[bytes]:
         lines = [typed_event(each) for each in self._items.close(self._status)]
@@ -113,7 +59,7 @@ class ResponseEncoder:
 
     def whole(self) -> dict[str, Any]:
         list(self._items.close(self._status))
-        body = self._reply.body(self._status, self._items.output, self._choice)
+        body = self._body(self._status)
         said, calls = self._choice, tuple(self._choice.calls)
         if self._store:
             self._store(body, Message(role="assistant", content=said.text, reasoning=said.reasoning, tool_calls=calls))
@@ -125,8 +71,49 @@ class ResponseEncoder:
         return "incomplete" if self._choice.done.finish_reason == "length" else "completed"
 
     def _so_far(self, name: str) -> bytes:
-        body = self._reply.body("in_progress", list(self._items.output))
-        return typed_event(self._items.event(name, response=body))
+        return typed_event(self._items.event(name, response=self._body("in_progress")))
+
+    def _body(self, status: _Status, error: MaclusterError | None = None) -> dict[str, Any]:
+        asked, choice = self._asked, self._choice
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "background": False,
+            "error": error and {"code": "server_error", "message": str(error)},
+            "incomplete_details": cut,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "max_tool_calls": None,
+            "metadata": asked.metadata or {},
+            "model": self._model,
+            "output": list(self._items.output),
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": asked.previous_response_id,
+            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
+            "store": asked.store is not False,
+            "temperature": 1.0 if asked.temperature is None else asked.temperature,
+            "text": {"format": (asked.text.format or TextFormat()).as_json},
+            "tool_choice": asked.tool_choice or "auto",
+            "tools": _repeated(asked),
+            "top_p": 1.0 if asked.top_p is None else asked.top_p,
+            **_FIXED,
+            "prompt_cache_key": asked.prompt_cache_key,
+            "safety_identifier": asked.safety_identifier,
+            "truncation": "disabled",
+            "usage": _usage(choice.done, choice.reasoning_tokens) if choice.done else None,
+        }
+
+
+def _repeated(asked: ResponseBody) -> list[dict[str, Any]]:
+    """The tools as they were written, functions with all of their fields."""
+    if not (known := asked.known_tools()):
+        return []
+    written = msgspec.json.decode(asked.tools, type=list[dict[str, msgspec.Raw]])
+    return [_TOOL | tool if is_.type == "function" else tool for is_, tool in zip(known, written, strict=True)]
 
 
 class ItemEvents:

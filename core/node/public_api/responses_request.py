@@ -107,16 +107,16 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    tools: tuple[msgspec.Raw, ...] | None = None  # ResponsesTool each; replies repeat them as they are
+    tools: msgspec.Raw = _NONE  # replies repeat them as they are
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions = TextOptions()
     metadata: dict[str, str] | None = None
 
-    def known_tools(self) -> list[ResponsesTool]:
+    def known_tools(self) -> tuple[ResponsesTool, ...]:
         """The tools. Raises UsageError."""
-        return [decoded(tool, ResponsesTool, as_written=True) for tool in self.tools or ()]
+        return () if self.tools == _NONE else decoded(self.tools, tuple[ResponsesTool, ...], as_written=True)
 
     @property
     def custom(self) -> frozenset[str]:

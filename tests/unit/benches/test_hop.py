@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from core.local.hop.rounds import LaneTurn
+from core.local.hop_rounds import LaneTurn
 from tests.benches.hop import MEANING, HopResult, describe, main, measure, summary
 
 

@@ -42,7 +42,7 @@ class OneCache(Handles):
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=40 * SEARCH)
+@settings(max_examples=20 * SEARCH)
 @pytest.mark.parametrize(
     ("kind", "limit"),
     [pytest.param(KVCache, None, id="plain"), pytest.param(lambda: RotatingKVCache(WINDOW), WINDOW, id="window")],

@@ -14,7 +14,6 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.model_folder import read_folder
-from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model, random_model
 from core.models.slicing.examine import examine
 from core.models.slicing.measured_caches import cache_sizes, whole_bits
@@ -22,13 +21,14 @@ from core.models.slicing.probe import ModelProbe
 from core.settings import KV_BITS, PREFILL_CHUNK
 from tests.support.atlas import KINDS, config_of, nightly_unless
 from tests.support.made import build
+from tests.support.made_families import MADE
 
 pytestmark = pytest.mark.slow
 
 LENGTHS: Final = (64, 128)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MADE)
 def test_what_an_examination_says_is_what_evaluated_caches_take(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=5)
     sizes = examine(read_folder(tmp_path)).caches

@@ -18,13 +18,13 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model, random_model
 from core.models.made.maker import write_weights as write_model
 from core.models.slicing.loading import build_lazily, load_slice, slice_parts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 from tests.support.checkpoints import REWRITES, change_config, read_weights, write_weights
+from tests.support.made_families import MADE
 from tests.support.waiting import until
 
 LAYERS = 4
@@ -49,7 +49,7 @@ def model(original: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MADE)
 @pytest.mark.parametrize("bits", [None, 4])
 def test_a_slice_weighs_what_the_layout_says(family: str, bits: int | None, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=LAYERS, bits=bits)

@@ -11,8 +11,8 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from core.errors import UsageError
-from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import main, make_model
+from tests.support.made_families import MADE
 from tests.support.models import read_entry
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MADE)
 def test_greedy_answers_wander(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family)
     model, tokenizer = mlx_lm.load(str(tmp_path))[:2]

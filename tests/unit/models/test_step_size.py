@@ -50,13 +50,13 @@ def taken(directory: Path, layers: int, kv_bits: int | None) -> int:
     ("family", "more", "kv_bits"),
     [
         pytest.param("llama", {}, None, id="llama"),
-        pytest.param("llama", {"hidden": 512}, None, id="wide"),
+        pytest.param("llama", {"hidden": 512}, None, id="wide", marks=pytest.mark.nightly),
         pytest.param("llama", {"intermediate": 2048, "dtype": "bfloat16"}, None, id="wide-inside"),
-        pytest.param("llama", {"heads": 8}, None, id="many-heads"),
+        pytest.param("llama", {"heads": 8}, None, id="many-heads", marks=pytest.mark.nightly),
         pytest.param("llama", {"head_dim": 64}, 4, id="quantised-caches"),
         pytest.param("qwen3_moe", {}, None, id="experts"),
         pytest.param("gemma3_text", {"layers": 6}, None, id="windows"),
-        pytest.param("deepseek_v3", {}, None, id="latent-keys"),
+        pytest.param("deepseek_v3", {}, None, id="latent-keys", marks=pytest.mark.nightly),
     ],
 )
 def test_a_step_takes_what_the_plan_reserves_and_not_much_less(

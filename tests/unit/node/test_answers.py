@@ -133,7 +133,7 @@ async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_
 
 
 @given(st.data())
-@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
@@ -509,7 +509,7 @@ async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(harness:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_crash_anywhere_costs_nothing_that_was_shown(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
@@ -839,7 +839,7 @@ async def test_a_seed_is_given_to_whoever_draws_and_has_none(harness: AnswersHar
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_answer_is_the_same_however_late_its_text_comes(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:

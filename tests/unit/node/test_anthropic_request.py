@@ -12,15 +12,13 @@ from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.answer_so_far import AnswerChoice
-from core.node.public_api.anthropic_handlers import BlockEvents, MessageReply
+from core.node.public_api.anthropic_handlers import MessageEncoder
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.api_errors import anthropic_error
 from core.requests.answers import ChatRequest, Message, RequestAccepted
 from core.sampling_options import Sampling
 
 HELLO = {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
-REPLY = MessageReply(id="msg_1", model="tiny")
 CALL = ToolCall(id="a1", name="look_up", arguments='{"word": "hop", "big": 123456789012345678901234567890}')
 BILLING = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=a1b2c;"}
 
@@ -176,22 +174,23 @@ def ended(reason: FinishReason = "stop", **figures: Any) -> RequestDone:
     return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, tokens=7, **figures)
 
 
-def told(*said: Said) -> tuple[AnswerChoice, list[dict[str, Any]]]:
-    """The choice and the events of a stream with these parts."""
-    choice, blocks = AnswerChoice(0), BlockEvents()
-    choice.take(RequestAccepted(request_id="r", prompt_tokens=5))
-    events = [REPLY.beginning(choice)]
+def told(*said: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The whole message and the events of a stream with these parts."""
+    encoder = MessageEncoder("msg_1", "tiny")
+    encoder.take(0, RequestAccepted(request_id="r", prompt_tokens=5))
+    lines = encoder.beginning()
     for each in said:
-        choice.take(each)
-        events += blocks.take(each)
-    return choice, msgspec.json.decode(msgspec.json.encode([*events, *blocks.end(choice)]))
+        lines += encoder.take(0, each)
+    lines += encoder.ending()
+    whole: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(encoder.whole()))
+    return whole, [msgspec.json.decode(line.partition(b"data: ")[2]) for line in lines]
 
 
 def test_a_stream_is_blocks_that_begin_grow_and_end() -> None:
     again = ToolCall(id="a2", name="look_up", arguments="{}")
     token = TokenEvent(request_id="r", index=0, token=3, text="x")
     said = (ReasoningPart("h"), token, ReasoningPart("m"), TextPart("So"), TextPart("."), CALL, again)
-    choice, (start, *events, delta, stop) = told(*said, ended(reused_tokens=3))
+    whole, (start, *events, delta, stop) = told(*said, ended(reused_tokens=3))
     assert (start["type"], start["message"]["usage"]["input_tokens"], stop) == (
         "message_start",
         5,
@@ -205,7 +204,6 @@ def test_a_stream_is_blocks_that_begin_grow_and_end() -> None:
     ]
     assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert (delta["usage"]["input_tokens"], delta["usage"]["cache_read_input_tokens"]) == (2, 3)
-    whole = msgspec.json.decode(msgspec.json.encode(REPLY.whole(choice)))
     assert [each["type"] for each in whole["content"]] == ["thinking", "text", "tool_use", "tool_use"]
     assert (whole["content"][0]["thinking"], whole["content"][1]["text"]) == ("hm", "So.")
     assert whole["content"][2]["input"]["word"] == "hop"
@@ -222,9 +220,9 @@ def test_a_stream_is_blocks_that_begin_grow_and_end() -> None:
     ],
 )
 def test_why_an_answer_ended_is_said_in_their_words(done: RequestDone, reason: str) -> None:
-    choice, (_, delta, _) = told(done)
+    whole, (_, delta, _) = told(done)
     assert delta["delta"] == {"stop_reason": reason, "stop_sequence": done.stop_text or None}
-    assert REPLY.whole(choice)["content"] == []
+    assert whole["content"] == []
 
 
 @pytest.mark.parametrize(

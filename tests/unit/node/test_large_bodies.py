@@ -76,6 +76,13 @@ def test_a_prompt_of_too_many_lists_or_ids_is_refused_as_it_is(
         request_body(body(prompt=prompt), TextCompletion).prompts()
 
 
+def test_tools_that_are_none_are_not_made_one_by_one() -> None:
+    asked = request_body(body(tools=[0] * TEXTS), ResponseBody)
+    assert isinstance(asked.tools, msgspec.Raw)
+    with pytest.raises(UsageError, match="must be an object"):
+        asked.known_tools()
+
+
 def test_quotes_in_a_text_are_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_fields, "MAX_TEXTS", TEXTS)
     code = '\\"' * 2 * TEXTS + '"' * TEXTS

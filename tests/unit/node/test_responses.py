@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
 from core.node.public_api.responses_handlers import MAX_RESPONSES, StoredResponses
-from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, ResponseReply, items_of
+from core.node.public_api.responses_replies import ItemEvents, ResponseEncoder, items_of
 from core.node.public_api.responses_request import Item, ResponseBody, messages_of
 from core.requests.answers import ChatRequest, Message
 
@@ -134,8 +134,7 @@ def test_a_response_is_as_the_openai_package_publishes_it() -> None:
     from pydantic import TypeAdapter
 
     stored: list[dict[str, Any]] = []
-    reply = ResponseReply(id="resp_1", model="tiny", created=7, asked=asked(temperature=0, tools=TOOLS[:2]))
-    encoder = ResponseEncoder(reply, lambda body, _: stored.append(body))
+    encoder = ResponseEncoder("tiny", asked(temperature=0, tools=TOOLS[:2]), lambda body, _: stored.append(body))
     thought = TokenEvent(request_id="r", index=0, token=1, text="Hm.")
     word = TokenEvent(request_id="r", index=1, token=2, text="So")
     done = RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, tokens=7)

@@ -13,8 +13,8 @@ from core.errors import MaclusterError, NodeError, UsageError
 from core.requests.answers import ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
-from tui.cli.conversation import Conversation
 from tui.cli.remote_api import body_of
+from tui.cli.run import Conversation
 from tui.cli.typed_lines import Keyboard
 
 

@@ -1,31 +1,38 @@
-"""Lanes that carry 8 KiB between two processes, leader and echo, which take turns on them.
+"""Rounds of hops of 8 KiB, there and back between two processes of this machine, leader and echo.
 
-Each lane has one connection per direction, as a ring has. `SealedLane` works as a ring does, array to array; `RawLane`
-sends the same array over plain TCP.
+The lanes take turns so that noise hits all of them. Each lane has one connection per direction, as a ring has:
+`SealedLane` works as a ring does, array to array; `RawLane` sends the same array over plain TCP.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple, Protocol
 
 import mlx.core as mx
+import msgspec
 
 from core.errors import LinkLost
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
-from core.local.macs import LocalMacs
-from core.local.second_process import SecondProcess
+from core.local.macs import LocalMacs, make_macs
+from core.local.second_process import SecondProcess, second_process
 from core.trust.identity import Identity, open_identity
 from core.trust.roster.bundle import Cluster
+
+MAX_CPU_RATIO: Final = 4.0  # CPU of a sealed hop over a plain one
+WARM_UP_HOPS: Final = 50
 
 HOST: Final = "127.0.0.1"
 MEET_S: Final = 30.0
@@ -248,3 +255,41 @@ class _Link(NamedTuple):
 def _plain(sock: socket.socket) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+class LaneTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of one lane. Times in microseconds per hop."""
+
+    cpu_us: tuple[float, float]  # of the leader and the echo, all threads
+    rtt_us: float  # median round trip
+    parts_us: dict[str, float] = {}  # wall clock; TLS is inside send
+
+    @property
+    def side_us(self) -> float:
+        return sum(self.cpu_us) / 2
+
+
+Round = dict[str, LaneTurn]  # by lane
+
+
+def play_rounds(rounds: int, hops: int, lanes_of: LanesOf = array_lanes) -> list[Round]:
+    """Play `rounds` rounds of `hops` hops on every lane. Raises LinkError or WorkerError."""
+    with TemporaryDirectory(prefix="macluster-hop-") as folder, second_process(partial(echo, lanes_of)) as other:
+        macs = make_macs(Path(folder), 2)
+        with lead(other, macs, lanes_of) as lanes:
+
+            def one_round(hops: int) -> Round:
+                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in lanes}
+
+            one_round(WARM_UP_HOPS)
+            return [one_round(hops) for _ in range(rounds)]
+
+
+def _turn(lead: Spent, echo: Spent) -> LaneTurn:
+    parts = {name: (spent + echo.parts_us[name]) / 2 for name, spent in lead.parts_us.items()}
+    return LaneTurn(cpu_us=(lead.cpu_us, echo.cpu_us), rtt_us=median(lead.rtt_us), parts_us=parts)
+
+
+def cpu_ratio(rounds: Sequence[Round]) -> float:
+    """CPU of a sealed hop over a plain one: the median of the ratios within a round."""
+    return median(turns["sealed"].side_us / turns["raw"].side_us for turns in rounds)
