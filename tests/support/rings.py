@@ -31,7 +31,7 @@ from core.worker.telemetry import StageMeter
 
 # prompts go through in several chunks; the longest one exceeds a sliding window of 8
 CHUNK: Final = 16
-TOKENS: Final = 16
+TOKENS: Final = 12
 NAME: Final = "model"
 
 

@@ -192,8 +192,8 @@ def empty_lists() -> str:
     return "[" + "[]," * 19_999_999 + "[]]"
 
 
-def million_tensors() -> str:
-    return "{" + ",".join(f'"{n:x}":{tensor(0, 0)}' for n in range(1_000_000)) + "}"
+def many_tensors() -> str:
+    return "{" + ",".join(f'"{n:x}":{tensor(0, 0)}' for n in range(500_001)) + "}"
 
 
 def million_dimensions() -> str:
@@ -235,7 +235,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "header of 2^64-1": (claiming((1 << 64) - 1, 4096), SHARD),
     "header nested deep": (header(lambda: "[" * 1_000_000), SHARD),
     "header nested deep inside": (header(lambda: '{"a":{"shape":' + "[" * 1_000_000), SHARD),
-    "header of a million tensors": (header(million_tensors), SHARD),
+    "header of 500,001 tensors": (header(many_tensors), SHARD),
     "header of empty lists": (header(empty_lists), SHARD),
     "tensors that overlap": (header(f'{{"a":{tensor(0, 32)},"b":{tensor(31, 64)}}}'), SHARD),
     "tensors in one place": (header(f'{{"a":{tensor(0, 64)},"b":{tensor(0, 64)}}}'), SHARD),

@@ -228,8 +228,11 @@ def test_a_step_that_breaks_the_link_itself_goes_out_over_the_next(turns: Turns)
     np.testing.assert_array_equal(turns.logits(turns.answers(2)[-1]), reference(PROMPT[:1]))
 
 
-@every_topology
-@pytest.mark.parametrize("lost", [(1,), (2,), (1, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("turns", "lost"),
+    [("private", (1,)), ("private", (2,)), ("private", (1, 2)), ("forward", (2,)), ("reverse", (1,))],
+    indirect=["turns"],
+)
 def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, lost: tuple[int, ...]) -> None:
     ask(turns)
     turns.answers(3)
