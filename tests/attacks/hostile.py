@@ -26,7 +26,7 @@ def payloads(marker: str) -> tuple[str, ...]:
 
 def hostile_model(directory: Path, marker: str) -> None:
     """A tiny model; every token except the single bytes is one of the payloads, with its number in it."""
-    make_model(directory, "llama")
+    make_model(directory, "llama", layers=4)
     path = directory / "tokenizer.json"
     tokenizer = json.loads(path.read_text("utf-8"))
     spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -118,7 +118,7 @@ async def evil(watch: Watch, status: Status, folder: Path | None = None) -> Asyn
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models") / "good"
-    make_model(directory, "llama")
+    make_model(directory, "llama", layers=4)
     return directory
 
 

@@ -39,7 +39,7 @@ def namespace() -> Iterator[str]:
 @pytest.mark.promise("P1", "T1")
 def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
-    make_model(model, "llama")
+    make_model(model, "llama", layers=4)
     command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.wiretap", str(model)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -72,7 +72,7 @@ def test_what_ranks_add_up_is_not_heard_on_the_wire(namespace: str) -> None:
 
 def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
-    make_model(model, "llama")
+    make_model(model, "llama", layers=4)
     inside = ["ip", "netns", "exec", namespace]
     silence = (
         "table ip mc {\nchain out {\ntype filter hook output priority 0; policy accept;\nudp dport 5353 drop\n}\n}\n"

@@ -49,7 +49,7 @@ class Served:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(made: Make) -> AsyncIterator[Served]:
     port = free_port()
-    async with running_demo(made("llama"), (64,), api_ports=(port,)) as demo:
+    async with running_demo(made("llama", layers=4), (64,), api_ports=(port,)) as demo:
         yield Served(demo, port)
 
 
@@ -167,7 +167,7 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
     ApiKeys(home.api_keys).add("tests", 1.0, KEY)
     options = ("--models", str(models), "--no-multicast", "--serve", "--allow-load", "--api-port", str(port))
     for family in FAMILIES:
-        make_model(models / family, family)
+        make_model(models / family, family, layers=4)
     async with (
         running_node(home, *options) as node,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", headers={"x-api-key": KEY}, timeout=120) as http,
