@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast nightly real search fuzz chaos soak lint dist installed evaluated screenshots clean
+.PHONY: demo test fast nightly newest real search fuzz chaos soak lint dist installed evaluated screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -17,9 +17,21 @@ test: $(STAMP)  ## every test that gates a change, five files side by side: most
 fast: $(STAMP)  ## the quick tests: none starts a node or a worker, or compares what a model computes
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
 
-nightly: $(STAMP) evaluated real  ## chaos, soak, held-out questions, real models, the benches' smoke tests and lm-eval
+nightly: $(STAMP) evaluated real newest  ## chaos, soak, held-out questions, real models, lm-eval, the newest Python
 	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile
 	@$(BIN)/python -m tests.soak --hours 0.05
+
+CHECK ?= test
+newest: $(STAMP)  ## `make test` on the newest Python here, or that uv brings, if it is newer (CHECK=fast: the quick tests)
+	@newest=$$(for each in python3.14 python3.13 python3.12; do \
+	  $$each -c 'import sys; print(sys.executable)' 2>/dev/null && break; done); \
+	if [ -z "$$newest" ] && command -v uv >/dev/null; then \
+	  uv python install --quiet 3.14 && newest=$$(uv python find 3.14); fi; \
+	has=$$($(BIN)/python -c 'import sys; print(sys.version_info[1])'); \
+	if [ "$$("$${newest:-$(BIN)/python}" -c 'import sys; print(sys.version_info[1])')" -le "$$has" ]; then \
+	  echo "Not tested on a newer Python: none is here beside 3.$$has, and uv brings none."; \
+	else echo "Testing on $$("$$newest" --version), $$newest"; \
+	  $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$newest" $(CHECK); fi
 
 real: $(STAMP)  ## a real model, tokenizers and chat templates, some 400 MB that package registries hold
 	@$(BIN)/python -m pytest tests/real -m "not nightly" -n 2 --dist loadfile

@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Final
@@ -49,8 +49,10 @@ async def examine_machine(
     """Check whether this machine can run a model. `working_set_bytes`: the GPU's limit set by macOS (0: unknown)."""
     if (closed := models_finding(await asyncio.to_thread(unreadable, model_roots), this_program())) is not None:
         yield closed
-    yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
-    yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
+    yield await _asked("disk", lambda: disk_finding(_free_bytes(folder)))
+    yield await _asked(
+        "memory", lambda: memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
+    )
     yield files_finding(allowed_descriptors())
     yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
     if (older := build_finding(macos_version(), metal_build())) is not None:
@@ -197,6 +199,13 @@ def metal_build() -> str:
 def _release(macos: str) -> int:
     first = macos.partition(".")[0]
     return int(first) if first.isdecimal() else 0
+
+
+async def _asked(name: str, ask: Callable[[], Finding]) -> Finding:
+    try:
+        return await asyncio.to_thread(ask)
+    except OSError as error:
+        return Finding(name=name, state="unknown", what=f"The system doesn't say: {error.strerror}.")
 
 
 def _free_bytes(folder: Path) -> int:

@@ -29,7 +29,7 @@ def used_bytes() -> int:
     import psutil
 
     memory = psutil.virtual_memory()
-    return int(memory.total - memory.available) // USED_STEP_BYTES * USED_STEP_BYTES
+    return max(0, int(memory.total - memory.available)) // USED_STEP_BYTES * USED_STEP_BYTES
 
 
 def wired_bytes() -> int:

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 
 from core.errors import NodeError, TransferError
 from core.events import Transfer
-from core.models.files import hub_download_parts, hub_download_whole, hub_files, hub_reader
+from core.models.files import hub_download, hub_download_parts, hub_files, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog
 from core.models.files.child_start import ChildStart
@@ -42,14 +42,14 @@ async def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, 
     hub.fault = lambda name, number: "long"
     order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
     with pytest.raises(TransferError, match="sent more of"):
-        await asyncio.to_thread(hub_download_whole.fetch, order, lambda _: None, ByteRateLimit())
+        await asyncio.to_thread(hub_download.fetch, order, lambda _: None, ByteRateLimit())
     whole = sum(file.stat().st_size for file in hub.folder.iterdir())
     assert sum(f.stat().st_size for f in (tmp_path / "cache").rglob("*") if f.is_file()) <= whole
 
 
 async def fetch(tmp_path: Path) -> None:
     order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
-    await asyncio.to_thread(hub_download_whole.fetch, order, lambda _: None, ByteRateLimit())
+    await asyncio.to_thread(hub_download.fetch, order, lambda _: None, ByteRateLimit())
 
 
 @pytest.mark.promise("P25")

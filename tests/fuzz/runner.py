@@ -24,7 +24,7 @@ from tests.fuzz.target import Target, bend
 
 NAMES: Final = (
     *("hello", "header", "roster", "control", "work", "txt", "index", "folder", "tokenizer", "events"),
-    *("asked", "heads", "answer"),
+    *("asked", "heads", "answer", "system"),
 )
 FAILURES: Final = Path("fuzz-failures")
 # Of this process's own time, whatever else the machine does (other processes compile MLX's kernels), and of the clock.

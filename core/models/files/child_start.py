@@ -12,7 +12,8 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from core.errors import NodeError
@@ -95,10 +96,24 @@ class ChildStart:
             os.close(self._hello)
 
 
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Raises NodeError where the system has no process free, or no thread: on a Mac asyncio waits in one."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise NodeError(f"{what} can't start: {error.args[-1]}.", "Close other programs, then try again.") from error
+
+
 def start_fault(module: str, *arguments: str) -> NodeError | None:
     """Start a child and end it after its hello; the error of one that can't start."""
-    start = ChildStart(module, *arguments)
-    with subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, **start.options) as child:
+    try:
+        with starting(f"A process of macluster ({module})"):
+            start = ChildStart(module, *arguments)
+            child = subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, **start.options)
+    except NodeError as fault:
+        return fault
+    with child:
         start.close()
         start.wait()
         child.kill()

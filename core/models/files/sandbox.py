@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 import msgspec
 import psutil
 
-from core.errors import BadModel, MaclusterError, NodeError
+from core.errors import BadModel, MaclusterError
 from core.events import Value
-from core.models.files.child_start import PARENT, ChildStart, say_hello
+from core.models.files.child_start import PARENT, ChildStart, say_hello, starting
 from core.pipe_messages import READ_BYTES
 from core.settings import MIB
 
@@ -62,16 +62,12 @@ class Child(NamedTuple):
     @classmethod
     def begin(cls, job: Job, *, answers_by_line: bool) -> Child:
         """Start it; it answers by the line, or its standard output does, up to its end. Raises NodeError."""
-        try:
+        with starting(job.subject):
             ours, theirs = socket.socketpair()
             with theirs:
                 start, end = ChildStart(job.module, *job.arguments), theirs.fileno()
                 out = subprocess.DEVNULL if answers_by_line else end
                 process = subprocess.Popen(start.command, stdin=end, stdout=out, **start.options)
-        except OSError as error:
-            raise NodeError(
-                f"{job.subject} can't start: {error.strerror}.", "Close other programs, then try again."
-            ) from error
         start.close()
         return cls(process, psutil.Process(process.pid), ours, start)
 

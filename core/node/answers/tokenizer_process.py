@@ -17,7 +17,7 @@ import psutil
 
 from core.errors import BadModel, Problem, error_from
 from core.models.files.checked_files import name_of
-from core.models.files.child_start import ChildStart
+from core.models.files.child_start import ChildStart, starting
 from core.models.files.sandbox import TRY_AGAIN, rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
@@ -71,14 +71,11 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
         """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel, NodeError."""
-        start = ChildStart("core.models.text")
-        _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(name_of(directory), start),
-            *start.command,
-            stdin=PIPE,
-            stdout=PIPE,
-            **start.options,
-        )
+        with starting(f"The tokenizer of {name_of(directory)}"):
+            start = ChildStart("core.models.text")
+            _, process = await asyncio.get_running_loop().subprocess_exec(
+                lambda: cls(name_of(directory), start), *start.command, stdin=PIPE, stdout=PIPE, **start.options
+            )
         start.close()
         try:
             process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)

@@ -17,7 +17,7 @@ import psutil
 from core.errors import TransferError, error_from
 from core.models.files.block_map import read_map
 from core.models.files.catalog import ModelEntry
-from core.models.files.child_start import ChildStart
+from core.models.files.child_start import ChildStart, starting
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
 from core.models.files.hub_origin import read_origin, write_origin
 from core.models.files.model_folder import read_folder
@@ -46,8 +46,9 @@ async def download(order: AnyOrder, model: str, progress: TransferProgress, repo
     Cancelling ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't start.
     """
     needed = {name: value for name, value in os.environ.items() if _NEEDED.fullmatch(name)}
-    start = ChildStart("core.models.files.hub_download", env={**needed, **_QUIET})
-    child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
+    with starting(f"Downloading {model}"):
+        start = ChildStart("core.models.files.hub_download", env={**needed, **_QUIET})
+        child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
     start.close()
     assert child.stdin
     assert child.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
+from errno import EAGAIN
 from typing import Any, Final
 
 import msgspec
@@ -100,13 +101,16 @@ async def start_worker(
     wires: bool = True,
 ) -> WorkerProcess:
     """Start a process, and send its identity and the address to listen on."""
-    process = await asyncio.create_subprocess_exec(
-        *command_of("core.worker"),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env={**without_secrets(), **OFFLINE, **_LONG_WORK},
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command_of("core.worker"),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**without_secrets(), **OFFLINE, **_LONG_WORK},
+        )
+    except RuntimeError as error:  # on a Mac a thread waits for each process, and none is free
+        raise OSError(EAGAIN, str(error)) from error
     worker = WorkerProcess(process, take, journal, tasks)
     folder = str(identity.key_path.parent)
     worker.send(Join(identity_folder=folder, passphrase=identity.passphrase, host=host, wires=wires))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadModel, TransferError
-from core.models.files import hub_download_parts, hub_download_whole, hub_reader
+from core.models.files import hub_download, hub_download_parts, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
@@ -144,7 +144,7 @@ async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Pat
     faults = ("429", "cut", "range", "403", "long", "503", "")
     asker.hub.fault = lambda name, number: faults[min(number, 6)] if name.startswith("model-00001") else ""
     order = FetchOrder(repo=REPO, revision="main", cache=str(tmp_path / "cache"))
-    await asyncio.to_thread(hub_download_whole.fetch, order, asker.told.append, ByteRateLimit())
+    await asyncio.to_thread(hub_download.fetch, order, asker.told.append, ByteRateLimit())
     (place,) = (tmp_path / "cache").glob("models--acme--toy/snapshots/*")
     assert (place.name, weights(place)) == (COMMIT, weights(made))
     assert (place.parent.parent / "refs" / "main").read_text() == COMMIT

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub.errors import DisabledRepoError, GatedRepoError, HfHubHTTPError
 
 from core.errors import BadModel, ModelError
-from core.models.files import hub_download_parts, hub_download_whole, hub_reader
+from core.models.files import hub_download, hub_download_parts, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog
 from core.models.files.hub_download import explained
@@ -85,7 +85,7 @@ async def test_what_cannot_run_is_refused_before_its_weights_come(
     spoil(hub.folder)
     whole = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
     with pytest.raises(ModelError, match=words) as caught:
-        await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
+        await asyncio.to_thread(hub_download.fetch, whole, lambda _: None, ByteRateLimit())
     assert not [name for name in hub.served if name.endswith(".safetensors")]
     assert "again" not in caught.value.fix
     split = BeginOrder(repo="acme/toy", revision="main", below=str(tmp_path / "models"))
@@ -98,7 +98,7 @@ async def test_a_gated_model_that_was_refused_is_no_unfinished_download(hub: Hub
     hub.fault = lambda name, number: "gated"
     whole = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
     with pytest.raises(GatedRepoError) as caught:
-        await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
+        await asyncio.to_thread(hub_download.fetch, whole, lambda _: None, ByteRateLimit())
     assert explained(caught.value, "acme/toy").what.startswith("acme/toy is gated")
     assert Catalog([tmp_path / "cache"]).survey() == []
 
@@ -121,7 +121,7 @@ async def test_an_index_that_is_left_over_on_the_hub_hinders_nobody(hub: Hub, tm
     (hub.folder / "model-00001-of-00002.safetensors").unlink()
     (hub.folder / "model-00001-of-00001.safetensors").rename(hub.folder / "model.safetensors")
     whole = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
-    await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
+    await asyncio.to_thread(hub_download.fetch, whole, lambda _: None, ByteRateLimit())
 
 
 def refusal(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, /, **headers: str) -> HfHubHTTPError:

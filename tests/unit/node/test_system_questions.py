@@ -21,6 +21,7 @@ from core.mac.rdma import look, why_not
 from core.mac.requirements import this_machine
 from core.models.files.sandbox import Job, run_child
 from core.node import service
+from core.node.answers.tokenizer_process import TokenizerProcess
 from core.node.base import tasks as tasks_module
 from core.node.config import NodeConfig
 from core.node.ring import worker_supervisor
@@ -108,3 +109,15 @@ def test_a_model_is_not_examined_where_no_process_can_start(monkeypatch: pytest.
     job = Job(module="core.models.text", subject="Examining it", fix="", seconds=1, rss_bytes=1)
     with pytest.raises(NodeError, match="Examining it can't start: Resource temporarily unavailable"):
         run_child(job)
+
+
+@pytest.mark.parametrize("refused", [NO_PROCESS, RuntimeError("can't start new thread")])
+async def test_a_tokenizer_that_the_system_cannot_start_says_why(
+    refused: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(*_: object, **__: object) -> NoReturn:
+        raise refused
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "subprocess_exec", start)
+    with pytest.raises(NodeError, match=f"The tokenizer of made can't start: {refused.args[-1]}"):
+        await TokenizerProcess.start(tmp_path / "made")

@@ -175,6 +175,7 @@ MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all 
     "base/tasks.py",
     "pairing/pairing_session.py",
     "peers/speed_test.py",
+    "answers/lasting_texts.py",
     "answers/model_tokenizer.py",
     "answers/tokenizer_process.py",
     "disks/hub_transfers.py",
