@@ -1,5 +1,5 @@
 # the python3 that comes with macOS is too old
-PYTHON ?= $(or $(shell for each in python3.14 python3.13 python3.12 python3.11; do command -v $$each && break; done),python3)
+PYTHON ?= $(or $(shell for each in python3.14 python3.13 python3.12 python3.11; do $$each -c '' 2>/dev/null && echo $$each && break; done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -63,6 +63,7 @@ class RowGrammar:
         self._state: Literal["open", "thinking", "shaped"] = "shaped"
         if self._end:
             self._state = "open" if self._start else "thinking"
+        self._begun: tuple[int, ...] = ()  # the rest of `think_start`, which must come next
         self._thought: list[int] = []
         self._bits = b""  # mask of the next tokens, computed on demand
         self.problem: Problem | None = None
@@ -70,7 +71,7 @@ class RowGrammar:
     def allowed(self) -> mx.array:
         """Whether each token may come next: booleans [vocabulary]."""
         if self._state == "thinking":
-            return self._no_end
+            return self._only(self._begun[:1]) if self._begun else self._no_end
         bits = self._bits = self._bits or self._matcher.compute_bitmask()
         if self._matcher.is_error():
             self._fail("takes too long to enforce")
@@ -91,7 +92,9 @@ class RowGrammar:
         self._bits = b""
         if self._state == "open":
             self._state = "thinking" if token == self._start[0] else "shaped"
+            self._begun = self._start if self._state == "thinking" else ()
         if self._state == "thinking":
+            self._begun = self._begun[1:]
             self._thought = [*self._thought, token][-len(self._end) :]
             if tuple(self._thought) == self._end:
                 self._state = "shaped"
@@ -101,13 +104,14 @@ class RowGrammar:
     def forced(self, most: int) -> tuple[int, ...]:
         """The next tokens, at most `most`, where the grammar allows no others."""
         if self._state != "shaped" or self.problem or most <= 0:
-            return ()
+            return self._begun[: max(0, most)]
         return tuple(self._matcher.compute_ff_tokens()[:most])
 
     def allows(self, guesses: Sequence[int]) -> int:
         """How many of the first `guesses` may follow."""
         if self._state == "thinking":
-            return len(guesses)
+            follow = [wanted == guess for wanted, guess in zip(self._begun, guesses, strict=False)]
+            return len(guesses) if all(follow) else follow.index(False)
         return self._matcher.validate_tokens(list(guesses)) if self._state == "shaped" and not self.problem else 0
 
     def _fail(self, why: str) -> None:

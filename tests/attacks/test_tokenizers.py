@@ -209,6 +209,13 @@ async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: P
     await until(lambda: not tokenizer._texts._streams)
 
 
+async def test_a_request_goes_on_that_finds_the_pipe_closed_before_the_end_was_told(good: Path, start: Start) -> None:
+    tokenizer = await start(good)
+    (token, *_) = await tokenizer.encode((Message(role="user", content="Zwei"),), raw=True)
+    tokenizer._texts.process._pipe.abort()
+    assert (await tokenizer.stream("answer").add_all([token])).text
+
+
 async def test_an_answer_is_told_when_no_other_text_process_can_start(
     good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

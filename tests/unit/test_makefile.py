@@ -51,6 +51,9 @@ class SetUp:
 
 def test_what_is_set_up_starts_before_it_counts(tmp_path: Path) -> None:
     ready = SetUp(tmp_path, "python3.12", "python3.11", "python3")
+    shim = tmp_path / "path" / "python3.13"  # as of a manager of versions, which offers one that is not chosen
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
     broken = ready.make(status=1)
     assert broken.returncode
     assert "macluster does not start" in broken.stderr

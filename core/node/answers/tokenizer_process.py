@@ -91,7 +91,9 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
         """Send a request; `then` gets its answer, or the reason for having none."""
-        if self.is_over or self._pipe.is_closing():
+        if self._pipe.is_closing():  # before the loop has said that the process ended
+            self._kill()
+        if self.is_over:
             then(self.refused())
             return
         if not self._waiting:

@@ -175,6 +175,19 @@ def test_a_model_may_begin_to_think(thinks: bool) -> None:
     assert allowed(row) == {ord("a") if thinks else ord("b")}
 
 
+def test_reasoning_that_begins_with_several_tokens_begins_with_all_of_them() -> None:
+    row = grammar(Constraint(kind="regex", source="ab", think_start=(THINK, *b"xy"), think_end=(THOUGHT,)))
+    assert allowed(row) == {ord("a"), THINK}
+    row.take(THINK)
+    assert allowed(row) == {ord("x")}, "else its reader would take the reasoning for the answer"
+    assert (row.forced(1), row.forced(9), row.allows(b"xyz"), row.allows(b"xz")) == ((*b"x",), (*b"xy",), 3, 1)
+    for token in b"xyz":
+        row.take(token)
+    assert row.forced(9) == ()
+    row.take(THOUGHT)
+    assert allowed(row) == {ord("a")}
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "named"),
     [
