@@ -26,7 +26,6 @@ from tui.cli import (
     status,
     trace,
     transfers,
-    trim,
     uninstall,
 )
 from tui.cli import demo as demo_command
@@ -74,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     listed = sub.add_parser("models", help="list models on the Macs' disks or on the hub, and how they fit")
     listed.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
     prints_facts(listed, models.models)
-    trim.add_trim(listed)
+    models.add_trim(listed)
     download = sub.add_parser("download", help="download a model from the Hugging Face hub")
     transfers.add_download(download)
     prints_facts(download, transfers.download)

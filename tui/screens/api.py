@@ -11,23 +11,40 @@ from textual.content import Content
 from core.errors import UsageError
 from core.events import ApiClient, BatchRow, Snapshot
 from core.requests.api import ApiKeyName
-from tui.control.keymap import API
+from core.trust.api_keys import PREFIX
+from tui.control.keymap import API, KEY_LIST
 from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.disabled_reasons import NO_NODE
-from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint_short, fit, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fingerprint_short, fit, moment, plural
 from tui.state.snippets import KEY, SNIPPETS, text_of
 from tui.state.state import cleaned
-from tui.widgets import key_list, row_list
-from tui.widgets.key_list import KeyList
+from tui.widgets import row_list
+from tui.widgets.item_list import ItemList
 from tui.widgets.row_list import RowList
 from tui.widgets.text_view import TextView, title_line
 
 _CLIENTS = tuple(SNIPPETS)
 _KEY_ANSWERS = ("Keep showing it", "Copy key", "Done")
+_ASKS, _RESTS = Mark("●", "in use", GOOD), Mark("○", "idle", DIM)
 NO_KEYS: Final = Content("No keys yet. n makes one.")
 NO_REQUESTS: Final = Content("No requests right now. Running requests appear here; x stops one.")
+
+
+class KeyList(ItemList[ApiClient]):
+    """One line per API key."""
+
+    HELP = """A key for each program or person that may use this Mac. ● in use, ○ idle.
+
+This Mac stores only a hash of a key and its last four characters. A lost key can't be shown again. Make a new one and \
+revoke the old one."""
+
+    ACTIONS = KEY_LIST
+    KEY = "name"
+
+    def rows_of(self, items: tuple[ApiClient, ...], width: int) -> list[Content]:
+        return [_key_content(client, width) for client in items]
 
 
 class ApiScreen(NodeScreen):
@@ -67,7 +84,7 @@ class ApiScreen(NodeScreen):
         self._title.draw(title_content(now, width))
         self._address.draw(address_content(now, attached=self._state.attached))
         keys_width = self.keys.scrollable_content_region.width
-        self._keys_head.draw(key_list.head_content(keys_width) if now.clients else NO_KEYS)
+        self._keys_head.draw(keys_head(keys_width) if now.clients else NO_KEYS)
         self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
         self.keys.show_items(now.clients)
         self.rows.show(rows, "")
@@ -207,3 +224,27 @@ def _answers(now: Snapshot) -> Content:
     if now.plan_status != "ready":
         return Content.styled(f"{now.plan.model} isn't ready.", WARN)
     return Content.styled(f"Serving {now.plan.model.rpartition('/')[2]}.", DIM)
+
+
+def keys_head(width: int) -> Content:
+    return Content.styled("  " + "".join(_key_cells(("name", "key", "now", "made"), width)), DIM)
+
+
+def masked(client: ApiClient) -> str:
+    if not client.made:
+        return "–"
+    return f"{PREFIX}…{client.hint}" if client.hint else "…"
+
+
+def _key_content(client: ApiClient, width: int) -> Content:
+    mark = _ASKS if client.asking else _RESTS
+    now = plural(client.asking, "request") if client.asking else mark.word
+    made = moment(client.made)[:10] if client.made else "–"
+    name, key, asking, since = _key_cells((client.name, masked(client), now, made), width)
+    return Content.assemble((mark.glyph + " ", mark.style), name, key, (asking, mark.style), since)
+
+
+def _key_cells(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
+    name, key, now, made = texts
+    left = max(8, width - 2 - 11 - 12 - 10)
+    return fit(name, left - 1) + " ", fit(key, 11), fit(now, 12), fit(made, width - 2 - left - 11 - 12)

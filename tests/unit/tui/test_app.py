@@ -18,7 +18,7 @@ from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.control import keymap
 from tui.demo_app import DemoApp
-from tui.screens.api import ApiScreen
+from tui.screens.api import ApiScreen, KeyList
 from tui.screens.batch import BatchScreen
 from tui.screens.check import CheckScreen
 from tui.screens.conversations import ConversationsScreen
@@ -37,7 +37,6 @@ from tui.widgets.chat_log import ChatLog
 from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.hop_table import HopPane
-from tui.widgets.key_list import KeyList
 from tui.widgets.log_view import LogPane, LogView
 from tui.widgets.model_list import ModelList
 from tui.widgets.peer_pane import PeerPane

@@ -9,7 +9,7 @@ import pytest
 
 from core.requests.disks import Trimmable, TrimRequest
 from tests.support.command import macluster
-from tui.cli import trim
+from tui.cli import models
 from tui.client import NodeClient
 
 LAYERS = Trimmable(name="solo", path="/m/solo", nbytes=3_100_000_000, layers=((0, 4), (8, 9)), kept=((4, 8),))
@@ -30,7 +30,7 @@ BEGUN = Trimmable(name="acme/toy", path="/m/.partial/x", nbytes=1_200_000)
     ],
 )
 def test_what_goes_is_said_with_its_reason(found: Trimmable, words: str) -> None:
-    assert trim.trim_lines([found]) == [words]
+    assert models.trim_lines([found]) == [words]
 
 
 @pytest.mark.parametrize(
