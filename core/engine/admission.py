@@ -80,8 +80,7 @@ class Admission:
         table, most = self._table, tokens_of(request)
         if self._prefixes.has_pins:
             return self._prefixes.fits(most, table.most_tokens)
-        tokens = min(most, len(request.prefix) + table.growth)
-        return not table.held or self._prefixes.fits(0, table.reserved_with(tokens))
+        return self._prefixes.fits(min(most, len(request.prefix) + table.growth), table.reserved_tokens)
 
     def _open(self, waiting: _Waiting, lent: Sequence[Lent], chunk: int) -> list[Op]:
         request = waiting.request

@@ -71,34 +71,16 @@ class LaneTable:
         return sum(row.most_tokens for row in self.held)
 
     def claimed_tokens(self, chunk: int, draft: int) -> int:
-        """Memory of the rows after their next chunk or draft step, in tokens."""
+        """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
+        rows, lanes = {**self.rows, **self.leaving}, (*self.lanes, *self.reading)
 
         def claim(row: Row) -> int:
             more = 1 + draft if row.is_ready else chunk
             return min(row.most_tokens, row.position + row.excess + more)
 
-        return self.padded_tokens({**self.rows, **self.leaving}, claim)
-
-    def padded_tokens(self, rows: Mapping[str, Row], need: Callable[[Row], int]) -> int:
-        """Memory of `rows`, where a row alone has `need`: those of a lane are padded alike."""
-        lanes = [[row for name in lane.rows if (row := rows.get(name))] for lane in (*self.lanes, *self.reading)]
-        together = {row.request.request_id for lane in lanes for row in lane}
-        alone = sum(need(row) for name, row in rows.items() if name not in together)
-        return alone + sum(len(lane) * max(map(need, lane)) for lane in lanes if lane)
-
-    def reserved_with(self, tokens: int) -> int:
-        """Memory that the rows have or soon need, together with a new one of `tokens`, in the lanes that they join."""
-        lanes = [
-            [row.reserved(self.growth) for name in lane.rows if (row := self.rows.get(name))] for lane in self.lanes
-        ]
-        in_lanes = {name for lane in self.lanes for name in lane.rows}
-        outside = [row.reserved(self.growth) for row in self.held if row.request.request_id not in in_lanes]
-        for need in (*outside, tokens):
-            if len(lanes) < self.most_lanes:
-                lanes.append([need])
-            else:
-                min(lanes, key=len).append(need)
-        return sum(len(lane) * max(lane, default=0) for lane in lanes)
+        together = {name for lane in lanes for name in lane.rows}
+        alone = sum(claim(row) for name, row in rows.items() if name not in together)
+        return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
 
     def lent(self) -> list[Lent]:
         """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""

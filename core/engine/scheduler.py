@@ -9,7 +9,7 @@ that none waits for the others. Answers that are nearly done go first, alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -100,7 +100,6 @@ class Scheduler:
         self._chunks = 0  # on the ring
         self._has_lost = False  # rows whose memory must be freed
         self._displaced: list[Request] = []
-        self._is_crowded = False  # a row was displaced, and none has ended since
 
     @property
     def running(self) -> int:
@@ -197,7 +196,7 @@ class Scheduler:
         self._displace()
         if work := self._composition():
             return work
-        if self._lacks_memory({**self._table.rows, **self._table.leaving}):
+        if self._lacks_memory(self._table.held):
             return None  # until displaced rows have left
         return self._next_chunk() or self._next_step() or self._next_window()
 
@@ -209,15 +208,14 @@ class Scheduler:
     def _displace(self) -> None:
         """Take their rows from the requests that came last, if the others need the memory."""
         rows = self._table.rows
-        while self._lacks_memory(rows):
+        while len(rows) > 1 and self._lacks_memory(rows.values()):
             last = [*rows.values()][-1]
             self._end(last.request.request_id, "cancelled")
             self._displaced.append(last.rest)
-            self._is_crowded = True
             self._leave()
 
-    def _lacks_memory(self, rows: Mapping[str, Row]) -> bool:
-        needed = self._table.padded_tokens(rows, lambda row: row.reserved(1 + self._draft))
+    def _lacks_memory(self, rows: Collection[Row]) -> bool:
+        needed = sum(row.reserved(1 + self._draft) for row in rows)
         return len(rows) > 1 and not self._prefixes.fits(0, needed)
 
     @property
@@ -318,8 +316,7 @@ class Scheduler:
         return lost
 
     def _composition(self) -> Compose | None:
-        if not (self._is_crowded and self._table.rows):
-            self._ops += self._queue.admit(self.chunk)
+        self._ops += self._queue.admit(self.chunk)
         self._snapshot()
         ops, empty = self._table.part_reading()
         self._ops += ops
@@ -420,7 +417,6 @@ class Scheduler:
 
     def _end(self, request_id: str, reason: FinishReason) -> EndedRow:
         row, is_in_lane = self._table.end(request_id)
-        self._is_crowded = False
         self._owed.discard(request_id)
         if row.is_lost and not is_in_lane:
             self._drop({row.handle})

@@ -45,8 +45,7 @@ class Watch:
     def held(self, head: Stage) -> None:
         """Check that all held tokens have room: running and parked."""
         held = [row.length for rows in head.handles.values() for row in rows]
-        padded = sum(len(rows) * max(row.length for row in rows) for rows in head.handles.values() if rows)
-        assert len(held) == 1 or padded <= self._context, "too many tokens are held"
+        assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
         assert len(self._scheduler.parked) <= self._rows + 1
         assert len(held) <= 2 * self._rows + 1
 

@@ -75,17 +75,6 @@ def test_a_request_that_may_fill_the_context_leaves_room_for_others_until_it_doe
     head.check_parked()
 
 
-def test_rows_of_a_lane_count_as_long_as_its_longest() -> None:
-    head = Head(1, rows=3, context=40)
-    asked = [ask("a", prompt=25, tokens=5), ask("b", prompt=2, tokens=3), ask("c", prompt=2, tokens=3)]
-    for each in asked:
-        head.submit(each)
-    head.round()
-    assert (head.scheduler.running, head.scheduler.waiting) == (1, 2), "b would be padded to the length of a"
-    head.finish()
-    assert all(head.answers[each.request_id] == alone(each, 1) for each in asked)
-
-
 def test_a_cancelled_row_holds_its_memory_until_it_has_left_its_lane() -> None:
     head = running(2, "a", rows=1)
     assert isinstance(head.turn(0.0), Step)
