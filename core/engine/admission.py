@@ -66,7 +66,9 @@ class Admission:
         lent: list[Lent] | None = None
         for waiting in [*self._waiting.values()]:
             request = waiting.request
-            if len(self._table.held) >= self._most_rows or not self._fits(request):
+            if len(self._table.held) >= self._most_rows or not self._prefixes.fits(
+                request, self._table.reserved_tokens
+            ):
                 break
             if request.request_id in self._table.leaving:
                 break  # its id is taken until the row before it has left
@@ -74,13 +76,6 @@ class Admission:
             if not self._waits_for_another(request, lent, chunk):
                 ops += self._open(waiting, lent, chunk)
         return ops
-
-    def _fits(self, request: Request) -> bool:
-        """Whether its prefix and the next tokens fit: rows grow, and the last ones make room. Pinned rows can't."""
-        table, most = self._table, tokens_of(request)
-        if self._prefixes.has_pins:
-            return self._prefixes.fits(most, table.most_tokens)
-        return self._prefixes.fits(min(most, len(request.prefix) + table.growth), table.reserved_tokens)
 
     def _open(self, waiting: _Waiting, lent: Sequence[Lent], chunk: int) -> list[Op]:
         request = waiting.request

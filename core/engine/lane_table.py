@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, gather, join, leave, split
-from core.engine.prefix_cache import LEAST_REUSED, Lent
+from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
 from core.engine.ring_work import Copy, Extract, Op, Trim
 from core.engine.running import Row
 
@@ -34,12 +34,10 @@ class Removed(NamedTuple):
 
 
 class LaneTable:
-    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own. Memory is
-    reserved for `growth` tokens more than a row has.
-    """
+    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own."""
 
-    def __init__(self, most_lanes: int, handles: Iterator[int], growth: int, *, batched: bool) -> None:
-        self.most_lanes, self._handles, self._is_batched, self.growth = most_lanes, handles, batched, growth
+    def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool) -> None:
+        self.most_lanes, self._handles, self._is_batched = most_lanes, handles, batched
         self.rows: dict[str, Row] = {}  # running rows, by request id
         self.leaving: dict[str, Row] = {}  # ended, but still in their lanes and in memory
         self.lanes: list[Lane] = []  # decoding; the one whose last step is oldest comes first
@@ -63,12 +61,7 @@ class LaneTable:
 
     @property
     def reserved_tokens(self) -> int:
-        return sum(row.reserved(self.growth) for row in self.held)
-
-    @property
-    def most_tokens(self) -> int:
-        """The most memory that the rows may come to take."""
-        return sum(row.most_tokens for row in self.held)
+        return sum(tokens_of(row.request) for row in self.held)
 
     def claimed_tokens(self, chunk: int, draft: int) -> int:
         """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
@@ -76,7 +69,7 @@ class LaneTable:
 
         def claim(row: Row) -> int:
             more = 1 + draft if row.is_ready else chunk
-            return min(row.most_tokens, row.position + row.excess + more)
+            return min(tokens_of(row.request), row.position + row.excess + more)
 
         together = {name for lane in lanes for name in lane.rows}
         alone = sum(claim(row) for name, row in rows.items() if name not in together)

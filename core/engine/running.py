@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 from core.engine.constraints import RowGrammar
 from core.engine.drafting import Drafter
 from core.engine.prompt_lookup import PromptLookup
@@ -75,19 +73,6 @@ class Row:
         """Prefix tokens that may go on the ring now: none after a position at which a copy is to be kept."""
         return min((at for at in self.kept_at if at > self.position), default=self.prefix_tokens - 1) - self.position
 
-    def reserved(self, growth: int) -> int:
-        """Memory that it has or soon takes, in tokens."""
-        return min(self.most_tokens, max(self.prefix_tokens, self.position + self.excess) + growth)
-
-    @property
-    def most_tokens(self) -> int:
-        return len(self.request.tokens) + self.request.max_tokens
-
-    @property
-    def rest(self) -> Request:
-        """A request for the rest of its answer."""
-        return msgspec.structs.replace(self.request, written=self.history[len(self.request.tokens) :], mirrored=0)
-
     def keep_at(self, position: int) -> None:
         if position >= self.position and position not in self.kept_at:
             self.kept_at.append(position)
@@ -128,7 +113,7 @@ class Row:
         return drafter.propose([*self.history, *self._draft], min(self._room(trim_limit), drafter.windows.size))
 
     def _room(self, trim_limit: int | None) -> int:
-        most = self.most_tokens
+        most = len(self.request.tokens) + self.request.max_tokens
         if trim_limit is not None:
             most = min(most, trim_limit)
         return min(self._max_draft + 1, most - 1 - self.position - len(self._draft))

@@ -25,7 +25,6 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Work
 from core.engine.running import Row
 from core.events import Batch, FinishReason
-from core.settings import ROW_GROWTH
 
 MAX_SCORED_TOKENS: Final = 64  # prompt tokens whose logits, a whole vocabulary each, are in memory at a time
 
@@ -58,8 +57,7 @@ class PrefillProgress(NamedTuple):
 class Scheduler:
     """Chooses the next work for a ring of `stages` stages.
 
-    Up to `rows` requests run, which share `context` tokens of memory; one always runs. A row has `growth` tokens more
-    than it takes; if memory runs out, the row that came last is `displaced` and waits until it fits again. Up to
+    Up to `rows` requests run, whose prompts and answers may take `context` tokens together; one always runs. Up to
     `queue` more wait. If `batched`, rows share `lanes` lanes, by default one per stage, so that no stage waits for the
     ring; else each row has its own. `chunk`: tokens of a prompt that travel together; `window`: chunks on the ring at
     most; both may be set at any time.
@@ -83,7 +81,6 @@ class Scheduler:
         draft: int = 0,
         trim_limit: int | None = None,
         drafter: Drafter | None = None,
-        growth: int = ROW_GROWTH,
     ) -> None:
         self._one_drafter = drafter
         self.chunk, self.window = chunk, window
@@ -91,15 +88,12 @@ class Scheduler:
         handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
         self._prefixes = PrefixCache(rows + 1, context, trim_limit, handles)
-        self._table = LaneTable(
-            (lanes or stages) if batched else rows, handles, max(growth, 1 + draft), batched=batched
-        )
+        self._table = LaneTable((lanes or stages) if batched else rows, handles, batched=batched)
         self._queue = Admission(self._table, self._prefixes, most_rows=rows, queue=queue, draft=draft)
         self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or ever
         self._chunks = 0  # on the ring
         self._has_lost = False  # rows whose memory must be freed
-        self._displaced: list[Request] = []
 
     @property
     def running(self) -> int:
@@ -170,7 +164,7 @@ class Scheduler:
         """Make a row for caches that come from elsewhere, after the Restore in the next composition. No prompt reuses
         it before `settle`. Raises Busy if the memory is needed.
         """
-        parked, ops = self._prefixes.hold(tuple(tokens), self._table.most_tokens)
+        parked, ops = self._prefixes.hold(tuple(tokens), self._table.reserved_tokens)
         self._ops += ops
         return parked
 
@@ -181,7 +175,7 @@ class Scheduler:
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        self._prefixes.pin(handle, self._table.most_tokens)
+        self._prefixes.pin(handle, self._table.reserved_tokens)
 
     def unpin(self, handle: int) -> None:
         self._prefixes.unpin(handle)
@@ -193,30 +187,7 @@ class Scheduler:
         """
         if self._is_steady:
             return None
-        self._displace()
-        if work := self._composition():
-            return work
-        if self._lacks_memory(self._table.held):
-            return None  # until displaced rows have left
-        return self._next_chunk() or self._next_step() or self._next_window()
-
-    def take_displaced(self) -> list[Request]:
-        """The rest of each request that lost its row for lack of memory, to be submitted again."""
-        displaced, self._displaced = self._displaced, []
-        return displaced
-
-    def _displace(self) -> None:
-        """Take their rows from the requests that came last, if the others need the memory."""
-        rows = self._table.rows
-        while len(rows) > 1 and self._lacks_memory(rows.values()):
-            last = [*rows.values()][-1]
-            self._end(last.request.request_id, "cancelled")
-            self._displaced.append(last.rest)
-            self._leave()
-
-    def _lacks_memory(self, rows: Collection[Row]) -> bool:
-        needed = sum(row.reserved(1 + self._draft) for row in rows)
-        return len(rows) > 1 and not self._prefixes.fits(0, needed)
+        return self._composition() or self._next_chunk() or self._next_step() or self._next_window()
 
     @property
     def _is_steady(self) -> bool:

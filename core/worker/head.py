@@ -182,8 +182,6 @@ class Head:
         if self.pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
-        for request in self._scheduler.take_displaced():
-            self._wait_again(request)
         if work is None and not self.sessions.is_due:
             return self.mirroring.put()
         self._report_batch()  # before this stage computes: the view must not lag a long first chunk
@@ -191,15 +189,6 @@ class Head:
         self.sessions.put()
         self.mirroring.put()
         return True
-
-    def _wait_again(self, rest: Request) -> None:
-        """Queue the rest of an answer whose row others needed; it goes on with a new sampler."""
-        before = self._rows.pop(rest.request_id)
-        self._dismiss([rest.request_id])
-        self._admit(rest)
-        if again := self._rows.get(rest.request_id):
-            before.go_on(again)
-            self._rows[rest.request_id] = before
 
     def _put(self, work: Work | None) -> None:
         sealed_s = self.pipeline.sealed_s

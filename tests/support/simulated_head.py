@@ -16,7 +16,6 @@ from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Trim, Work
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import Busy
 from core.sampling_options import Sampling
-from core.settings import ROW_GROWTH
 from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Span, Stage, caches_of, drawn
 
 ENDLESS = 1 << 30
@@ -103,7 +102,6 @@ class Head:
         trim_limit: int | None = None,
         goes_ahead: bool = False,
         drafter: Drafter | None = None,
-        growth: int = ROW_GROWTH,
     ) -> None:
         self._goes_ahead, self._drafter = goes_ahead, drafter
         self.scheduler = Scheduler(
@@ -118,7 +116,6 @@ class Head:
             draft=draft,
             trim_limit=trim_limit,
             drafter=drafter,
-            growth=growth,
         )
         self.ring = Ring(stages, tries, try_s, trim_limit)
         self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
@@ -161,11 +158,6 @@ class Head:
     def turn(self, now: float) -> Work | None:
         """Put one piece of work on the ring, if there is any."""
         work = self.scheduler.next()
-        for rest in self.scheduler.take_displaced():
-            assert rest.written == self.answers[rest.request_id], "it goes on elsewhere"
-            self.kinds["displaced"] += 1
-            self.watch.over(rest.request_id)
-            self.scheduler.submit(rest)
         if work is None:
             self.watch.waits()
             return None

@@ -60,21 +60,6 @@ def test_rows_share_the_context(context: int, sizes: list[int], admitted: int) -
     assert head.scheduler.running == admitted
 
 
-def test_a_request_that_may_fill_the_context_leaves_room_for_others_until_it_does() -> None:
-    head = Head(2, rows=3, context=40, growth=5)
-    asked = [ask("a", tokens=39), ask("b", tokens=39), ask("c", prompt=4, tokens=2)]
-    for each in asked:
-        head.submit(each)
-    head.turn(0.0)
-    assert head.scheduler.running == 3
-    put = head.finish()
-    assert all(head.answers[each.request_id] == alone(each, 2) for each in asked)
-    assert [name for name in head.ended if name != "c"] == ["a", "b"], "the one that came first goes on"
-    assert head.kinds["displaced"] == 1
-    assert len(steps_of(put)) < 100
-    head.check_parked()
-
-
 def test_a_cancelled_row_holds_its_memory_until_it_has_left_its_lane() -> None:
     head = running(2, "a", rows=1)
     assert isinstance(head.turn(0.0), Step)
