@@ -81,6 +81,8 @@ def go_on(window: Terminal, written: int) -> None:
     """Load the model again, and continue the interrupted answer."""
     window.type("C-o")
     window.shows("Choose a model", "endless")
+    # a Mac that came back counts once its worker has told what its GPU may use
+    window.until(lambda s: "✗▸endless" not in s, "it does not fit")
     window.type("Enter")
     window.shows("5 Chat", "─── answer interrupted")
     window.type("Escape")  # out of the prompt

@@ -15,6 +15,7 @@ from core.events import (
     PeerChanged,
     Progress,
     RequestDone,
+    Snapshot,
     StageState,
     TokenEvent,
     Transfer,
@@ -24,6 +25,7 @@ from tui.control.chat_controller import ChatController
 from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.disks import names_of
+from tui.state.format import is_ready
 
 # frequent events, drawn at the next tick
 _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress, StageState)
@@ -46,7 +48,7 @@ class EventHandler:
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)
         is_new = not before.attached
-        if is_new or before.snapshot.plan_status != app.state.snapshot.plan_status or isinstance(event, ModelsChanged):
+        if is_new or isinstance(event, ModelsChanged) or _fitting(before.snapshot) != _fitting(app.state.snapshot):
             self._models.find()
         if isinstance(event, Transfer):
             self._notify_end(event)
@@ -63,3 +65,8 @@ class EventHandler:
             app.show_problem(transfer.problem)
         elif transfer.state == "done":
             app.notify(f"{transfer.model} is now on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")
+
+
+def _fitting(now: Snapshot) -> tuple[object, ...]:
+    """What decides how models fit: the loaded one, and the memory of the Macs that are ready."""
+    return now.plan_status, {peer.device_id: peer.budget_bytes for peer in now.peers if is_ready(peer)}
