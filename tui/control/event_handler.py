@@ -68,5 +68,5 @@ class EventHandler:
 
 
 def _fitting(now: Snapshot) -> tuple[object, ...]:
-    """What decides how models fit: the loaded one, and the memory of the Macs that are ready."""
+    """Facts that decide how models fit: the loaded one, and the memory of the Macs that are ready."""
     return now.plan_status, {peer.device_id: peer.budget_bytes for peer in now.peers if is_ready(peer)}
