@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import errno
-import fcntl
 import os
 import resource
 import shutil
@@ -15,16 +13,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import msgspec
 
-from core.errors import MaclusterError, NodeError, UsageError
+from core.errors import MaclusterError, UsageError
 from core.events import ApiServed
 from core.mac.chip import computer_name
 from core.mac.memory import default_budget, physical_bytes
 from core.mac.open_file_limit import raise_descriptor_limit
+from core.node.base.home_lock import home_lock
 from core.node.base.last_run import recording_run
 from core.node.base.stderr_log import limit_stderr_log
 from core.node.config import ApiOptions, NodeConfig
@@ -33,7 +31,6 @@ from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
 from core.trust.key_storage import drop_keys
-from core.trust.private_files import private_folder
 
 STOP_S = 10.0
 
@@ -167,38 +164,3 @@ def main() -> None:
         status = _failed(error)
     sys.stdout.flush()
     os._exit(status)  # the interpreter would wait for a hanging thread of the executor
-
-
-@contextmanager
-def home_lock(home: Home) -> Iterator[None]:
-    """Lock this home during the block. Raises NodeError if another process has it, TrustError if the folder is open."""
-    private_folder(home.root)
-    try:
-        fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        cure = "Move it away, and try again."
-        if error.errno in (errno.EROFS, errno.EACCES):
-            cure = "Choose a folder in which this account can write, with --home."
-        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", cure) from error
-    try:
-        _lock(fd, home)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _lock(fd: int, home: Home) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-    except BlockingIOError as error:
-        holder = os.pread(fd, 20, 0).decode("ascii", "replace")
-        whose = f" (process {holder})" if holder.isdigit() else ""
-        end = f"`kill {holder}` ends it" if whose else "End it first"
-        use = "macluster and its commands use that one. To serve other programs from it, press A, then o, in macluster."
-        cure = f"{use} {end}, or --home gives this one another folder."
-        raise NodeError(f"Another node{whose} runs on {home.root} already.", cure) from error
-    except OSError as error:
-        cure = "Choose a folder on a disk of this Mac that has room, with --home."
-        raise NodeError(f"{home.root} cannot be locked: {error.strerror}.", cure) from error

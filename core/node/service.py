@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from core.errors import NodeError, SealError, TrustError
+from core.errors import NodeError, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.prevent_sleep import stays_awake
 from core.node.base.last_run import read_last_run, record_led
 from core.node.config import NodeConfig
-from core.node.disks.copy_checks import PARTIAL
+from core.node.disks.leftover_files import sweep
 from core.node.parts import NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
-from core.settings import Home
-from core.trust.sealed_files import forget
 
 TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
 LOOK_S = 2 * BEAT_S
 SAVE_EVERY = 60  # rounds of `_watch`
-BEING_WRITTEN_S: Final = 60.0  # younger ones may belong to a running screen or command
-GIVEN_UP_S: Final = 14 * 86_400.0  # untouched copies older than this are abandoned
 
 
 class Node:
@@ -167,24 +160,3 @@ class Node:
     def _remember(self) -> None:
         with suppress(TrustError):  # a full disk loses only a hint
             self.parts.node.seen.save()
-
-
-def sweep(home: Home, now: float) -> None:
-    """Delete temporary files in `home` and abandoned copies of models. `now`: seconds since the epoch.
-
-    Ignores files that the system refuses to delete.
-    """
-    folders = (home.identity, home.rosters, home.tokens, home.sessions, home.conversations, home.split_profiles)
-    for folder in (home.root, *folders):
-        for left in folder.glob("*.tmp"):
-            with suppress(OSError, SealError):
-                if left.is_file() and left.lstat().st_mtime < now - BEING_WRITTEN_S:
-                    forget(left)
-    for begun in (home.models / PARTIAL).glob("*"):
-        with suppress(OSError):
-            if _touched_at(begun) < now - GIVEN_UP_S:
-                shutil.rmtree(begun)
-
-
-def _touched_at(begun: Path) -> float:
-    return max(each.lstat().st_mtime for each in (begun, *begun.iterdir()))

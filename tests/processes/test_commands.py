@@ -18,8 +18,8 @@ import pytest
 
 from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import slice_parts
+from core.node.base.home_lock import home_lock
 from core.node.base.stderr_log import MAX_BYTES
-from core.node.process import home_lock
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
 from core.settings import Home
 from tests.support import waiting

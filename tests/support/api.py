@@ -20,8 +20,9 @@ from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.load_on_request import LoadOnRequest
+from core.node.public_api.public_api import PublicApi
 from core.node.public_api.request_queue import RequestQueue
-from core.node.public_api.room import ApiControl, PublicApi
+from core.node.public_api.room import ApiControl
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest

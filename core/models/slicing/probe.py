@@ -7,7 +7,6 @@ first and after the last layer; from these, the legal cuts.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,7 +14,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, UnsupportedModel
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.forward_tracer import Call, ForwardTracer, ids, is_float, side_inputs
+from core.models.slicing.cut_restrictions import cuts_at_borrowed_keys, forbidden_cuts
+from core.models.slicing.forward_tracer import Call, ForwardTracer, side_inputs
 
 
 class ModelProbe:
@@ -128,60 +128,3 @@ def _sent(call: Call, after: Call) -> frozenset[int]:
     """Leaves of a return value that the next layer reads; always with the first, which some families scale between."""
     read = {id(array) for array in after.given}
     return frozenset({0} | {i for i, a in enumerate(call.made) if id(a) in read and row_axis(a) is not None})
-
-
-def forbidden_cuts(calls: list[Call], borrowed: set[int]) -> set[int]:
-    """All forbidden cuts; `borrowed` comes from `cuts_at_borrowed_keys`."""
-    return cuts_at_shared_caches(calls) | cuts_at_far_reads(calls) | borrowed
-
-
-def cuts_at_shared_caches(calls: list[Call]) -> set[int]:
-    """Cuts between two layers that use the same cache."""
-    illegal: set[int] = set()
-    first: dict[int, int] = {}
-    for call in calls:
-        if call.cache is not None:
-            illegal.update(range(first.setdefault(call.cache, call.layer) + 1, call.layer + 1))
-    return illegal
-
-
-def cuts_at_far_reads(calls: list[Call]) -> set[int]:
-    """Cuts that a value would have to skip: an array that is read later than in the next layer or isn't per token (an
-    earlier layer's keys, which grow with the context), or an entry of a dict that layers share.
-    """
-    illegal: set[int] = set()
-    made: dict[int, tuple[int, bool]] = {}
-    written: dict[Any, int] = {}
-    for call in calls:
-        for array in call.given:
-            if id(array) in made:
-                source, travels = made[id(array)]
-                illegal.update(range(source + 1, call.layer + 1) if not travels else range(source + 1, call.layer))
-        made.update((id(array), (call.layer, row_axis(array) is not None)) for array in call.made)
-        for key in call.read & written.keys():
-            illegal.update(range(written[key] + 1, call.layer + 1))
-        written.update(dict.fromkeys(call.written, call.layer))
-    return illegal
-
-
-def cuts_at_borrowed_keys(calls: list[Call]) -> set[int] | None:
-    """Cuts between a layer and a later one that gets keys from the earlier one's cache through outside code; None if
-    the source of the keys is unknown.
-    """
-    owner = {call.cache: call.layer for call in calls if call.cache is not None}
-    illegal: set[int] = set()
-    known = ids(calls[0].given)
-    sources: set[int] = set()
-    for call in calls:
-        sources |= call.touched
-        for array in call.given:
-            if id(array) not in known and _looks_like_keys(array):
-                if not sources:
-                    return None
-                illegal.update(range(min(owner[c] for c in sources) + 1, call.layer + 1))
-        known |= ids(call.made)
-    return illegal
-
-
-def _looks_like_keys(array: mx.array) -> bool:
-    return array.ndim == 4 and array.shape[-1] != POSITIONS and row_axis(array) is None and is_float(array)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.errors import NodeError
 from core.node.peers.discovery import Sighting, is_of_group, read_sighting
-from core.node.peers.room import Search
+from core.node.peers.search import Search
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id
 from tests.support.contexts import context_of

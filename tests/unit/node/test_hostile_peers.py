@@ -18,7 +18,7 @@ from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.messages import Pong, Status
-from core.node.peers.room import Search
+from core.node.peers.search import Search
 from core.node.ring.messages import Checked, Prepared
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests.trust import Address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from core.node.service import BEING_WRITTEN_S, GIVEN_UP_S, sweep
+from core.node.disks.leftover_files import BEING_WRITTEN_S, GIVEN_UP_S, sweep
 from core.settings import Home
 
 NOW = 2_000_000_000.0

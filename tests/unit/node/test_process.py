@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from core.errors import NodeError
 from core.node import process
+from core.node.base.home_lock import home_lock
 from core.node.base.last_run import read_last_run, recording_run, unreachable
 from core.node.config import NodeConfig
 from core.node.options import add_options
 from core.node.peers.mesh import Mesh
-from core.node.process import config_from, discarded, home_lock, serve
+from core.node.process import config_from, discarded, serve
 from core.node.service import Node
 from core.settings import GB, Home
 from core.trust import keychain
