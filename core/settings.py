@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = "0.1.0"
 CONTROL_PORT: Final = 4717
 API_PORT: Final = 4720
 API_QUEUE: Final = 100

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from core.events import AnyEvent, Snapshot
-from core.settings import VERSION
 from core.snapshot import apply
+from core.version import RELEASE
 
 READER_LIMIT = 10_000
 
@@ -16,7 +16,7 @@ class Bus:
     """Publishes events to readers; `now` is the fold of all of them."""
 
     def __init__(self) -> None:
-        self.now = Snapshot(version=VERSION)
+        self.now = Snapshot(version=RELEASE)
         self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # value: the request followed, "" for all
 
     def publish(self, event: AnyEvent) -> None:

@@ -26,9 +26,9 @@ from core.mac.interfaces import advertised, interfaces, multicast_addresses
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.advertised_macs import MAX_RECORDS
-from core.settings import VERSION
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id
+from core.version import RELEASE
 
 SERVICE_TYPE: Final = "_macluster._tcp.local."
 MAX_TXT: Final = 1024
@@ -160,7 +160,7 @@ class Discovery:
             f"{self._device_id}.{SERVICE_TYPE}",
             addresses=[ip_address(address).packed for address in advertised(interfaces(), self._host)],
             port=port,
-            properties={"id": self._device_id, "name": self._name, "v": VERSION, **more},
+            properties={"id": self._device_id, "name": self._name, "v": RELEASE, **more},
             server=f"{self._device_id}.local.",  # hosts that share a server name would get each other's addresses
         )
 

@@ -21,8 +21,9 @@ from core.models.files.parts import Part
 from core.models.files.sandbox import TRY_AGAIN, Job, run_child
 from core.models.slicing.split_profile import SplitProfile
 from core.requests.plans import PlanPreview
-from core.settings import MIB, VERSION
+from core.settings import MIB
 from core.trust.private_files import private_folder, read_private, write_private
+from core.version import RELEASE
 
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
@@ -90,7 +91,7 @@ class SplitProfiles:
             write_private(self._file(entry), msgspec.json.encode(found))
 
     def _file(self, entry: ModelEntry) -> Path:
-        return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{VERSION}.json"
+        return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{RELEASE}.json"
 
 
 async def _in_child(entry: ModelEntry, words: tuple[str, ...], kind: type[_T]) -> _T:
