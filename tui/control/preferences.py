@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
@@ -13,7 +12,11 @@ from typing import Final
 
 import msgspec
 
+from core.errors import TrustError
 from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
+from core.settings import Home
+from core.trust.file_formats import JsonFile
+from core.trust.private_files import private_folder
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
@@ -29,6 +32,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "relay": bool,
     },
 }
+_MEMORY: Final = JsonFile[str](Home.theme, str)
 FULL_FPS: Final = 30
 SSH_FPS: Final = 15
 SLOW_FPS: Final = 5
@@ -86,28 +90,17 @@ def read(file: Path, memory: Path) -> Preferences:
     return msgspec.convert({**choices, **known}, Preferences)
 
 
-def memory_in(folder: Path) -> Path:
-    return folder / "tui.json"
-
-
 def remember_theme(memory: Path, theme: str) -> None:
-    """Save the theme for the next start, atomically. Raises OSError."""
-    memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = memory.with_suffix(".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump({"theme": theme}, out)
-        out.flush()
-        os.fsync(handle)
-    fresh.replace(memory)
+    """Save the theme for the next start. Raises TrustError."""
+    private_folder(memory.parent)
+    _MEMORY.write(memory, theme)
 
 
 def _remembered(memory: Path) -> str:
     try:
-        theme = json.loads(memory.read_text(encoding="utf-8"))["theme"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _MEMORY.read(memory)
+    except TrustError:
         return ""
-    return theme if isinstance(theme, str) else ""
 
 
 def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bool], list[str]]:
