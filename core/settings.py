@@ -75,9 +75,7 @@ class Home(msgspec.Struct, frozen=True):
     stages = HomeFile("layers-held.json", 1)  # layers of each model that this Mac loaded last
     paused = HomeFile("paused.json", 1)  # paused transfers; absent if none is paused
     theme = HomeFile("tui.json", 1)  # the theme chosen last
-    models = HomeFile(
-        "models", 1
-    )  # models of this Mac, one directory each; the format is of `.blocks`, `.hub` ...
+    models = HomeFile("models", 1)  # models of this Mac, one directory each; the format is of `.blocks`, `.hub` ...
     hashes = HomeFile("hashes.json", 1)  # cached SHA-256 hashes of model files
 
 

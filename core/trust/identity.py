@@ -34,7 +34,7 @@ from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
 from core.settings import Home
-from core.trust.file_formats import check_format, format_of, first_bytes
+from core.trust.file_formats import check_not_newer
 from core.trust.private_files import move, private_folder, read_private, write_private
 
 Storage = Literal["keychain", "file permissions"]
@@ -77,7 +77,7 @@ def load_or_create(
 ) -> Identity:
     """The identity in `folder`, created if missing. Raises IdentityError if it can't be used safely."""
     private_folder(folder)
-    check_format(folder, format_of(first_bytes(folder / "identity.pem")), Home.identity.format, IdentityError)
+    check_not_newer(folder / "identity.pem", Home.identity.format, IdentityError)
     if not os.path.lexists(folder / "identity.pem"):
         _create(folder, use_keychain, on_wait)
     return open_identity(folder, _find_passphrase(folder, on_wait))

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
-from core.trust.file_formats import check_format, format_of, first_bytes
+from core.trust.file_formats import check_format, check_not_newer, format_of
 from core.trust.identity import expand, extract
 from core.trust.private_files import ErrorClass, folder_to_disk, open_private, replacing, to_disk
 
@@ -97,7 +97,7 @@ def check_replaceable(
     path: Path, secret: bytes, purpose: str, mark: bytes, known: int, error: ErrorClass = SealError
 ) -> None:
     """Raise `error` if the file `path` is there and newer: its content begins with `mark` and a format, a byte each."""
-    check_format(path.name, format_of(first_bytes(path)), FORMAT, error)
+    check_not_newer(path, FORMAT, error)
     content = b""
     with suppress(error):  # another damage is no reason to keep the old file
         content = next(read_sealed(path, secret, purpose, error), b"")

@@ -29,7 +29,7 @@ from core.models.files.block_map import (
 from core.models.files.checked_files import name_of
 from core.models.files.hub_origin import read_origin
 from core.settings import Home
-from core.trust.file_formats import check_format, first_bytes, format_of
+from core.trust.file_formats import check_not_newer
 from core.trust.private_files import write_private
 
 COMPARED_NAME: Final = ".compared"
@@ -65,7 +65,7 @@ def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, 
 def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Compared) -> None:
     """Replace `.compared`, synced to disk. Raises TransferError."""
     place = directory / COMPARED_NAME
-    check_format(place, format_of(first_bytes(place)), Home.models.format, TransferError)
+    check_not_newer(place, Home.models.format, TransferError)
     head = head_of({name: files[name] for name in compared})
     write_private(place, head + b"".join(compared.values()), TransferError)
 

@@ -18,7 +18,7 @@ from typing import Final
 from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
 from core.settings import MAX_CONTROL_BODY, Home
-from core.trust.file_formats import check_format, format_of, first_bytes
+from core.trust.file_formats import check_not_newer, first_bytes, format_of
 from core.trust.identity import text_id
 from core.trust.levels import level_of
 from core.trust.private_files import private_folder, read_private, write_private
@@ -114,7 +114,7 @@ class RosterStore:
     def check_formats(self) -> None:
         """Raises RosterError if a newer macluster wrote a roster of this Mac."""
         for path in self._newer:
-            check_format(path, format_of(first_bytes(path)), Home.rosters.format, RosterError)
+            check_not_newer(path, Home.rosters.format, RosterError)
 
     def bundle(self, since_epoch: int = 0) -> bytes:
         """The rosters from `since_epoch` on that fit a control frame, and all certificates. Raises NotPaired.
