@@ -27,8 +27,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=""):
-    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s. Each writes out its tag:
-    a new name of a class changes nothing that travels.
+    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s. Each writes out its
+    tag, so that a class can be renamed.
 
     Example:
         class Hello(NodeMessage, frozen=True, kw_only=True, tag="Hello"):
