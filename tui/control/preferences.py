@@ -8,15 +8,16 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from core.errors import TrustError
 from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
 from core.settings import Home
-from core.trust.file_formats import JsonFile
-from core.trust.private_files import private_folder
+
+if TYPE_CHECKING:
+    from core.trust.file_formats import JsonFile
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
@@ -32,7 +33,6 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "relay": bool,
     },
 }
-_MEMORY: Final = JsonFile[str](Home.theme, str)
 FULL_FPS: Final = 30
 SSH_FPS: Final = 15
 SLOW_FPS: Final = 5
@@ -92,15 +92,23 @@ def read(file: Path, memory: Path) -> Preferences:
 
 def remember_theme(memory: Path, theme: str) -> None:
     """Save the theme for the next start. Raises TrustError."""
+    from core.trust.private_files import private_folder
+
     private_folder(memory.parent)
-    _MEMORY.write(memory, theme)
+    _memory().write(memory, theme)
 
 
 def _remembered(memory: Path) -> str:
     try:
-        return _MEMORY.read(memory)
+        return _memory().read(memory)
     except TrustError:
         return ""
+
+
+def _memory() -> JsonFile[str]:
+    from core.trust.file_formats import JsonFile  # not needed for the first frame
+
+    return JsonFile[str](Home.theme, str)
 
 
 def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bool], list[str]]:
