@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
+import msgspec
+
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
 from core.events import Peer, Plan, TrustChanged
 from core.node.base.context import NodeContext
@@ -205,7 +207,10 @@ def trusted_macs(
     revoked = [
         _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
     ]
-    return (*members, *strangers, *revoked)
+    apart = {p.device_id: p.problem for p in peers if p.state == "needs an update"}
+    return tuple(
+        msgspec.structs.replace(row, update=apart.get(row.device_id, "")) for row in (*members, *strangers, *revoked)
+    )
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:
