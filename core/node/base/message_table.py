@@ -13,7 +13,7 @@ from core.link.frames import FrameType
 from core.node.base.node_message import COMMON, BinaryMessage, NodeMessage
 from core.rates import Rate
 from core.text import clean_line
-from core.version import RELEASE
+from core.version import program_version
 
 TEXT_LIMIT: Final = 500
 
@@ -59,7 +59,7 @@ class MessageDecoder:
         if decode := self._decoders.get(frame):
             return decode(body)
         message = f"control frame 0x{frame:02x}"
-        raise NotUnderstood(f"Version {RELEASE} of macluster has no {message}.", message=message)
+        raise NotUnderstood(f"Version {program_version()} of macluster has no {message}.", message=message)
 
     def rate(self, frame: FrameType) -> Rate:
         kinds = self._kinds.get(frame)
@@ -110,7 +110,7 @@ def read_clean(body: bytes, kind: Any, name: str) -> Any:
         return msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
         message = f"{name} {said.get('type', '') if isinstance(said, dict) else ''}".rstrip()
-        what = f"Version {RELEASE} of macluster can't read a {message}: {error}."
+        what = f"Version {program_version()} of macluster can't read a {message}: {error}."
         raise NotUnderstood(what, message=message) from error
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.errors import Problem
 from core.node.peers.messages import Greeting
-from core.version import CAPS, RELEASE, WIRE, compute_hash, package_version
+from core.version import CAPS, WIRE, compute_hash, package_version, program_version
 
 # by how macluster was installed
 UPDATES: Final = {
@@ -23,7 +23,7 @@ UPDATES: Final = {
 def own_greeting() -> Greeting:
     """Call it when the node starts: an update changes the files, and this process keeps the old code."""
     return Greeting(
-        version=RELEASE,
+        version=program_version(),
         wire=WIRE,
         compute=compute_hash(),
         mlx_lm=package_version("mlx-lm"),
