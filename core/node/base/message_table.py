@@ -37,8 +37,8 @@ def receives(
 
 class MessageDecoder:
     """Decodes messages of the given types, by one rule for other versions of macluster: unknown fields are ignored;
-    an unknown frame or message, and one with an unknown or impossible value, is NotUnderstood. What no version sends
-    is another ProtocolError.
+    an unknown frame or message, and one with an unknown word in place of a known one, is NotUnderstood. What no
+    version sends is another ProtocolError.
     """
 
     def __init__(self, *kinds: type[NodeMessage]) -> None:
@@ -102,16 +102,18 @@ def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
 
 def read_clean(body: bytes, kind: Any, name: str) -> Any:
     """A value of type `kind` from the JSON of another Mac, its texts cleaned. Raises NotUnderstood, ProtocolError."""
+    said: Any = None
     try:
         said = _clean(msgspec.json.decode(body))
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"A {name} does not decode.") from error
-    try:
         return msgspec.convert(said, kind)
-    except msgspec.ValidationError as error:
-        message = f"{name} {said.get('type', '') if isinstance(said, dict) else ''}".rstrip()
-        what = f"Version {program_version()} of macluster can't read a {message}: {error}."
-        raise NotUnderstood(what, message=message) from error
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if isinstance(error, msgspec.ValidationError) and str(error).startswith(
+            "Invalid "
+        ):  # a tag, or an enum's value
+            message = f"{name} {said.get('type', '')}".rstrip()
+            what = f"Version {program_version()} of macluster can't read a {message}: {error}."
+            raise NotUnderstood(what, message=message) from error
+        raise ProtocolError(f"A {name} does not decode.") from error
 
 
 def _clean(value: Any) -> Any:

@@ -35,8 +35,9 @@ def own_greeting() -> Greeting:
 
 
 def installed_by(prefix: Path) -> str:
-    folders = prefix.parts
-    return "uv" if "uv" in folders else "pipx" if "pipx" in folders else "pip"
+    """The installer of this environment, by what it left there."""
+    left = {"uv-receipt.toml": "uv", "pipx_metadata.json": "pipx"}
+    return next((name for file, name in left.items() if (prefix / file).exists()), "pip")
 
 
 def wire_between(one: Greeting, other: Greeting) -> int | None:

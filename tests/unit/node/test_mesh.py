@@ -21,6 +21,7 @@ from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.peers import dialling, mesh
 from core.node.peers.messages import Bye, Ping, Pong
 from core.node.peers.networks import NetworksChanged
+from core.node.peers.peer_table import PeerTable
 from core.node.ring.messages import Release
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
@@ -282,11 +283,11 @@ async def test_what_a_later_version_sends_is_ignored_and_told_once_and_the_link_
         for _ in range(2):
             link._put(FrameType(0x7E), b"?")
             link._put(FrameType.LOG, b'{"type":"LogTold"}')
-            link._put(FrameType.PLAN, b'{"type":"Prepared","plan_gen":1,"port":"later"}')
+            link._put(FrameType.PLAN, b'{"type":"Paused","plan_gen":1}')
             await link.send(*to_frame(Release(plan_gen=7, reason="")))
         await until(lambda: len(post.heard) == 2)
         assert post.mesh.ignored == 6
-        assert [post.said(words) for words in ("frame 0x7e", "frame 0x23 LogTold", "frame 0x16 Prepared")] == [1, 1, 1]
+        assert [post.said(words) for words in ("frame 0x7e", "frame 0x23 LogTold", "frame 0x16 Paused")] == [1, 1, 1]
         await until(lambda: peer.read[link].count(FrameType.ERROR) == 2)
         assert (post.ends, peer.is_ended(link)) == ([], False)
 
@@ -308,6 +309,12 @@ async def test_macs_without_a_common_version_stay_linked_for_what_all_versions_k
         assert theirs
         assert theirs.fix == "On this Mac: `uv tool upgrade macluster`, then `macluster restart`."
         assert high.said(theirs.what) == 1
+        table = PeerTable(high.node, high.own, high.worker, high.sightings, high.book, high.mesh)
+        table.refresh(mac(LOW).text_id)
+        shown = table.find(mac(LOW).text_id)
+        assert shown
+        assert (shown.state, shown.version) == ("needs an update", "0.3.0")
+        assert shown.problem == f"{theirs.what} {theirs.fix}"
         assert not await low.mesh.send(mac(HIGH).text_id, Release(plan_gen=1, reason=""))
         low.mesh.contacts[mac(HIGH).text_id].is_apart = False  # it sends what it must not
         assert await low.mesh.send(mac(HIGH).text_id, Release(plan_gen=1, reason=""))

@@ -422,6 +422,7 @@ async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, 
     known = paired.store.cluster()
     paired.adopt(rename(ROSTERS[-1], mac(0), mac(2).device_id, "newer"))
     async with link_to(mesh, known) as link:
+        assert (await asyncio.wait_for(link.recv(), 5))[0] is FrameType.GREETING
         kind, body = await asyncio.wait_for(link.recv(), 5)
         assert (kind, link.peer_stand.epoch) == (FrameType.ROSTER, 4)
         assert encode(paired.store.history[-1]) in body
