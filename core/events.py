@@ -140,6 +140,7 @@ class Plan(Value, frozen=True, kw_only=True):
     draft: str = ""  # model for speculative decoding on the head, "" for none
     draft_bytes: Size = 0  # its memory, in addition to the head's layers
     prefill: Prefill | None = None  # None: the ring reads all prompts
+    needs: tuple[str, ...] = ()  # what a member's macluster has to be able to do, of `core.version.CAPS`
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
 from core.events import Peer, Plan, TrustChanged
 from core.node.base.context import NodeContext
+from core.node.base.node_message import in_pieces
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.trust.messages import KeyChange, KeyRefused
@@ -184,11 +185,6 @@ def voucher(roster: Roster) -> bytes:
     """The admin that affirms a roster after a fork: only one, since two would fork it again."""
     signer = roster.member(roster.signer_id)
     return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
-
-
-def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
-    """Split into pieces: a text in a message between nodes has at most 500 characters."""
-    return tuple(data[at : at + size] for at in range(0, len(data), size))
 
 
 def trusted_macs(

@@ -25,7 +25,7 @@ from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_sha
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.node_message import to_frame
+from core.node.base.node_message import in_pieces, to_frame
 from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import Mesh
@@ -37,7 +37,7 @@ from core.node.ring.plan_member import PlanMember
 from core.node.ring.stage_files import StageFiles
 from core.node.trust.messages import KeyChange
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
-from core.node.trust.trust_commands import fork_notes, in_pieces, trusted_macs, voucher
+from core.node.trust.trust_commands import fork_notes, trusted_macs, voucher
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.settings import Home
 from core.trust.levels import LEVELS
