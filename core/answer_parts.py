@@ -9,7 +9,7 @@ import msgspec
 ToolName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call."""
 
     name: ToolName

@@ -257,7 +257,7 @@ class PlanLeader:
         """A Mac of the plan does not understand an order: nothing else comes of it."""
         if self._lifecycle and refused.frame == FrameType.PLAN:
             actions = self._lost(refused.device_id, refused.problem)
-            self._tasks.spawn_essential("A refused order", self._act(actions))
+            self._tasks.spawn("A refused order", self._act(actions))
 
     def proving(self) -> None:
         self._proof_at = monotonic()
