@@ -52,6 +52,8 @@ def compute_hash() -> str:
         for file in sorted((_HERE.parent / "models" / "slicing").glob("*.py"))
     ]
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
 def release_of(version: str) -> str:
     return version.partition("+")[0]
 

@@ -28,7 +28,7 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: LocalMacs, topol
 
 
 def digest_of(plan: Plan) -> bytes:
-    """What the links of `plan` are bound to, if its head sends it as it is."""
+    """The value that binds the links of `plan`, as its head would send it."""
     return plan_digest(msgspec.json.encode(plan))
 
 

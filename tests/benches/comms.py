@@ -162,8 +162,13 @@ def sealed_rank(pipe: Connection[Any, Any]) -> None:
     seat: Seat = pipe.recv()
     with listen(HOST) as listener:
         pipe.send(listener.getsockname()[1])
-        known = {"plan": seat.plan, "digest": digest_of(seat.plan), "cluster": seat.cluster}
-        told = Connect(**known, ways=(NetworkPath(HOST),), next_port=pipe.recv())
+        told = Connect(
+            plan=seat.plan,
+            digest=digest_of(seat.plan),
+            cluster=seat.cluster,
+            ways=(NetworkPath(HOST),),
+            next_port=pipe.recv(),
+        )
         identity = open_identity(seat.folder, seat.passphrase)
         neighbours = Neighbours(told, seat.rank, listener, identity, row_bytes=0)
         ring = Ring(neighbours, StageMeter(seat.rank), KEY_LIMITS)

@@ -40,8 +40,8 @@ def main(model: Path, port: int, folder: Path) -> None:
             worker.send(loads[what])
             worker.expect(Loaded, LOAD_S)
     for what in ("dialling", "accepting"):
-        known = {"plan": shared, "digest": digest_of(shared), "cluster": macs.cluster.encode()}
-        workers[what].send(Connect(**known, ways=(NetworkPath(HOST),), next_port=port))
+        cluster, digest, ways = macs.cluster.encode(), digest_of(shared), (NetworkPath(HOST),)
+        workers[what].send(Connect(plan=shared, digest=digest, cluster=cluster, ways=ways, next_port=port))
     workers["computing"].send(a_request([5, 6, 7], max_tokens=100_000))
     workers["computing"].expect(Token, LOAD_S)
     born = BareWorker(0)

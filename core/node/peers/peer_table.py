@@ -133,7 +133,8 @@ class PeerTable:
         return [peer.problem for peer in self._bus.now.peers if peer.state == "needs an update"]
 
     def _own_now(self) -> Peer:
-        return msgspec.structs.replace(self._own.now(self._mesh.address), **_versions(self._mesh.greeting))
+        said = self._mesh.greeting
+        return msgspec.structs.replace(self._own.now(self._mesh.address), version=said.version, runs_on=said.runs_on)
 
     def _met(self, device_id: str) -> None:
         members = [m.device_id for m in self._store.current.macs] if self._store.current else []
@@ -150,6 +151,7 @@ class PeerTable:
         contact = self._mesh.contacts.get(device_id)
         member = self._store.current.member(parse_text_id(device_id)) if self._store.current else None
         status = contact.status if contact else None
+        greeting = (contact.greeting if contact else None) or Greeting()
         places = self._places(device_id, contact)
         trust = self._assessment.of(device_id).level
         if contact is None:  # a sighting of the id proves nothing
@@ -177,7 +179,8 @@ class PeerTable:
             found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
             problem=problem,
             rtt_s=contact.rtt_s if contact else None,
-            **(_versions(contact.greeting) if contact and contact.greeting else {}),
+            version=greeting.version,
+            runs_on=greeting.runs_on,
             **(status.figures if status else {}),
         )
 
@@ -189,7 +192,3 @@ class PeerTable:
         host = contact.link.remote_host
         here = [str(place) for place in places if place.host == host] or [host]
         return [*here, *(str(place) for place in places if place.host != host)]
-
-
-def _versions(greeting: Greeting) -> dict[str, str]:
-    return {"version": greeting.version, "runs_on": greeting.runs_on}

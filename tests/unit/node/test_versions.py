@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from core.errors import NodeError, NotUnderstood
-from core.node.base.node_message import to_frame
+from core.node.base.node_message import in_pieces, to_frame
 from core.node.peers.messages import Greeting
 from core.node.peers.versions import installed_by, own_greeting, why_apart, wire_between
 from core.node.peers.worker_state import WorkerState
@@ -101,7 +101,7 @@ def test_a_stage_is_refused_by_a_mac_that_computes_otherwise() -> None:
 def test_a_plan_with_more_fields_is_read_and_bound_to_the_bytes_that_its_head_sent() -> None:
     order = LinkUp.of(plan_of(2), 7001)
     later = msgspec.json.encode(msgspec.to_builtins(plan_of(2)) | {"colour": "green"})
-    sent = msgspec.structs.replace(order, sent=(later[:300], later[300:]))
+    sent = msgspec.structs.replace(order, sent=in_pieces(later))
     came = from_frame(*to_frame(sent))
     assert isinstance(came, LinkUp)
     assert came.plan() == plan_of(2)
