@@ -29,6 +29,7 @@ KV_BITS: Final = (4, 8)
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
+ROW_GROWTH: Final = 256  # tokens of memory that a request needs beyond its prompt to start
 # names, in the environment, what MLX computes on: "cpu", or the GPU where there is one
 DEVICE: Final = "MACLUSTER_DEVICE"
 
