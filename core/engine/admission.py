@@ -28,8 +28,8 @@ def _turn_in_queue(row: Row) -> float:
 
 
 class Admission:
-    """At most `most_rows` requests run at the same time, and `queue` more wait. A request starts once its prefix and the
-    next `growth` tokens fit, however long its answer may get.
+    """At most `most_rows` requests run at the same time, and `queue` more wait. A request starts once its prefix and
+    the next `growth` tokens fit, however long its answer may get.
     """
 
     def __init__(

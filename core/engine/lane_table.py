@@ -89,7 +89,7 @@ class LaneTable:
 
     @staticmethod
     def _padded(lanes: Iterable[Sequence[str]], need: Callable[[Row], int], rows: Iterable[Row]) -> int:
-        """Memory of `rows`, each of which takes as much as the longest one in its lane: a batch is padded."""
+        """Memory of `rows`. Each takes as much as the longest one in its lane: a batch is padded."""
         needs = {row.request.request_id: need(row) for row in rows}
         together = [[needs.pop(name) for name in lane if name in needs] for lane in lanes]
         return sum(needs.values()) + sum(len(lane) * max(lane) for lane in together if lane)

@@ -61,8 +61,8 @@ class Scheduler:
     Up to `rows` requests run, which share `context` tokens of memory; one always runs. Up to `queue` more wait. A row
     starts when there is memory for its prefix and `growth` tokens more. If running rows grow beyond `context`, the one
     that came last is displaced: the rest of its answer waits in front of the queue. If `batched`, rows share `lanes`
-    lanes, by default one per stage, so that no stage waits for the ring; else each row has its own. `chunk`: tokens of a
-    prompt that travel together; `window`: chunks on the ring at most; both may be set at any time.
+    lanes, by default one per stage, so that no stage waits for the ring; else each row has its own. `chunk`: tokens of
+    a prompt that travel together; `window`: chunks on the ring at most; both may be set at any time.
 
     Ended rows stay cached, where running ones leave room, for prompts that start the same way. Up to `draft` draft
     tokens go with a lane of one plain row; if it is the only one, a `drafter` may add some and keep several steps in

@@ -102,7 +102,7 @@ def test_a_row_that_padding_would_make_too_large_has_a_lane_of_its_own() -> None
 
 
 def test_helpers_with_one_prefix_share_its_memory_only_as_long_as_the_first_answers_briefly() -> None:
-    """Beside the conversation that is cached there is room for one of two helpers."""
+    """Memory has room for the cached conversation and one of two helpers."""
     head = Head(1, context=65, chunk=4, growth=6)
     head.submit(ask("a", prompt=30, tokens=1))
     head.finish()
