@@ -43,7 +43,7 @@ class Schedule:
             trim_limit=random.choice((None, None, 0, 12, 30)),
             goes_ahead=random.random() < 0.7,
             drafter=self._drafter() if random.random() < 0.7 else None,
-            growth=random.choice((1, 5, ROW_GROWTH)),
+            growth=(1, 5, ROW_GROWTH)[seed % 3],
         )
         self.requests: list[Request] = []
         self.coming = random.randint(1, 80 if is_large else 8)
