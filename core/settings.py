@@ -73,6 +73,9 @@ class Home(msgspec.Struct, frozen=True):
     hashes = HomeFile("hashes.json")  # cached SHA-256 hashes of model files
 
 
+HOME_FILES: Final = frozenset(each.name for each in vars(Home).values() if isinstance(each, HomeFile))
+
+
 def default_home() -> Home:
     """`$MACLUSTER_HOME`, or `~/.macluster`: short, because macOS limits a unix socket's path to 104 bytes."""
     return Home(Path(os.environ.get("MACLUSTER_HOME") or "~/.macluster").expanduser())
