@@ -1,7 +1,73 @@
-"""Versions of macluster."""
+"""Versions of macluster: the program's, and that of what is said on this Mac's socket.
+
+Raise the newest number of LOCAL when commands of the version before can't understand a request's reply.
+"""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 RELEASE: Final = "0.1.0"
+LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and events on this Mac's socket
+HEADER: Final = "X-Macluster-Version"  # of every request and reply there
+
+_HERE: Final = Path(__file__).resolve()
+
+
+@cache
+def program_version() -> str:
+    """The version of this process, such as "0.1.0+abc1234", or "0.1.0" if the commit is unknown.
+
+    Call it when a process starts: an update changes the files.
+    """
+    return _with(RELEASE, commit())
+
+
+def release_of(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def difference(node: str, command: str) -> str:
+    """A sentence for users of a command whose version isn't the node's; "" if they are equal, or one is unknown."""
+    if node == command or not (node and command):
+        return ""
+    cure = "`macluster restart`" if _number(node) <= _number(command) else "start the newer macluster"
+    return f"The node runs {node}, this is {command}: {cure}."
+
+
+def is_checkout() -> bool:
+    return (_HERE.parents[1] / ".git").exists()
+
+
+def commit() -> str:
+    """The commit of these files: of a checkout, or the one that a wheel's build wrote; "" if unknown."""
+    try:
+        return _checked_out(_HERE.parents[1])[:7] if is_checkout() else _HERE.with_name("commit").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _checked_out(folder: Path) -> str:
+    git = folder / ".git"
+    if git.is_file():  # of a second worktree
+        git = folder / git.read_text().removeprefix("gitdir:").strip()
+    head = (git / "HEAD").read_text().strip()
+    if not head.startswith("ref: "):
+        return head
+    ref, common = head.removeprefix("ref: "), git / "commondir"
+    shared = git / common.read_text().strip() if common.exists() else git
+    if (shared / ref).exists():
+        return (shared / ref).read_text()
+    packed = (shared / "packed-refs").read_text().splitlines()
+    return next((line for line in packed if line.endswith(f" {ref}")), "")
+
+
+def _with(release: str, commit: str) -> str:
+    return f"{release}+{commit}" if commit else release
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", release_of(version))]

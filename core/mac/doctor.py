@@ -25,6 +25,7 @@ from core.mac.open_file_limit import allowed_descriptors
 from core.mac.requirements import macos_version
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
+from core.version import program_version
 
 DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
@@ -152,7 +153,7 @@ def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding
         cure = "Reinstall macluster in its own environment."
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
     listed = ", ".join(f"{name} {found}" for name, found in packages.items())
-    return Finding(name="programs", state="ok", what=f"Python {python}, {listed}.")
+    return Finding(name="programs", state="ok", what=f"macluster {program_version()}, Python {python}, {listed}.")
 
 
 def models_finding(closed: Sequence[Path], program: str) -> Finding | None:

@@ -12,6 +12,7 @@ from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_ROWS, KV_BITS
+from core.version import program_version
 from tui.cli import (
     answer_options,
     bench,
@@ -46,7 +47,7 @@ class _Version(argparse.Action):
         from importlib.metadata import version
 
         reported = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "textual"))
-        print(f"macluster {version('macluster')} ({reported}, Python {platform.python_version()})")
+        print(f"macluster {program_version()} ({reported}, Python {platform.python_version()})")
         parser.exit()
 
 

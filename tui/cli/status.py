@@ -103,7 +103,7 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 
 def status_lines(now: Snapshot) -> list[str]:
-    lines = [*peer_lines(now.peers), trust_line(now.trust, now.plan)]
+    lines = [f"macluster {now.version}", *peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))

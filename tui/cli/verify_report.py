@@ -15,6 +15,7 @@ from core.settings import GB, Home
 from core.verify.check import Check, CheckResult, Outcome, Report, failed, passed, skipped
 from core.verify.checks import checks_of
 from core.verify.running import run_checks
+from core.version import program_version
 from tui.cli.launch import home_of
 from tui.cli.output import to_json
 from tui.cli.paired_checks import paired_checks
@@ -34,7 +35,7 @@ async def report(args: argparse.Namespace) -> int:
     started, checked = perf_counter(), []
     system = system_of()
     if not args.json:
-        print(f"macluster {version('macluster')}: {', '.join(system.values())}", flush=True)
+        print(f"macluster {program_version()}: {', '.join(system.values())}", flush=True)
     checks = all_checks(home_of(args), args.host, args.mac)
     proves = {check.name: check.proves for check in checks}
     async for each in run_checks(checks):
@@ -42,7 +43,7 @@ async def report(args: argparse.Namespace) -> int:
         if not args.json:
             print(line_of(each, proves[each.name]), flush=True)
     seconds = round(perf_counter() - started, 1)
-    whole = Report(version=version("macluster"), system=system, checks=checked, seconds=seconds)
+    whole = Report(version=program_version(), system=system, checks=checked, seconds=seconds)
     print(to_json(whole) if args.json else summary(whole))
     return 1 if whole.failed else 0
 

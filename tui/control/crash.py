@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from core.version import RELEASE
+from core.version import program_version
 
 TRACE: Final = "tui-crash.log"
 
@@ -17,7 +17,7 @@ TRACE: Final = "tui-crash.log"
 def write(error: BaseException, folder: Path) -> str:
     """Write where `error` happened, without typed text (values, the error's words), and return a sentence about it."""
     path = folder / TRACE
-    lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {RELEASE}\n", *_frames(error), "\n"]
+    lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {program_version()}\n", *_frames(error), "\n"]
     sorry = f"macluster crashed ({type(error).__name__})."
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ KEPT = 100  # logs kept on disk
 _LENGTH = struct.Struct("<I")
 
 
-class AnswerRecord(ChatRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class AnswerRecord(ChatRequest, frozen=True, kw_only=True):
     """The first record: the request, its tokens, and the Macs that took part."""
 
     request_id: str

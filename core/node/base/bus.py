@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from core.events import AnyEvent, Snapshot
 from core.snapshot import apply
-from core.version import RELEASE
+from core.version import program_version
 
 READER_LIMIT = 10_000
 
@@ -16,7 +16,7 @@ class Bus:
     """Publishes events to readers; `now` is the fold of all of them."""
 
     def __init__(self) -> None:
-        self.now = Snapshot(version=RELEASE)
+        self.now = Snapshot(version=program_version())
         self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # value: the request followed, "" for all
 
     def publish(self, event: AnyEvent) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from core.events import Parallelism
 from core.settings import default_home
+from core.version import program_version
 from tests.support.screen_events import PLAN
 from tui.cli.load import is_shared_so
 from tui.cli.parser import parser
@@ -17,7 +18,7 @@ def test_the_version_names_what_it_runs_on(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"macluster {version('macluster')} (mlx {version('mlx')}, mlx-lm ")
+    assert capsys.readouterr().out.startswith(f"macluster {program_version()} (mlx {version('mlx')}, mlx-lm ")
 
 
 @pytest.mark.parametrize(
