@@ -134,13 +134,13 @@ async def check_refusals(home: Path) -> None:
         (folder / f"{name}.mcs").write_bytes(content)
         (folder / f"{name}.mcs").chmod(0o600)
         assert "was changed or cut" in await refused(home, "session", "load", name)
-    write_sealed(folder / "old.mcs", [b"MCK\x00"], secret, "session")
-    assert "old.mcs has format 0" in await refused(home, "session", "load", "old")
+    write_sealed(folder / "newer.mcs", [b"MCK\x09"], secret, "session")
+    assert "newer.mcs has format 9" in await refused(home, "session", "load", "newer")
     listed = await macluster(home, "session", "list")
-    assert "old: old.mcs has format 0; this version of macluster reads format 1." in listed.stdout
+    assert "newer: newer.mcs has format 9; this version of macluster reads formats up to 1." in listed.stdout
     for name in ("../trip", ".trip", "a/b", ""):
         assert "session" in await refused(home, "session", "save", name, status=2)
-    for name in ("cut", "changed", "old"):
+    for name in ("cut", "changed", "newer"):
         await facts(home, "session", "delete", name)
 
 
