@@ -479,7 +479,7 @@ class Batch(Event, frozen=True, kw_only=True, tag="Batch"):
     lanes: tuple[BatchLane, ...] = ()  # by number
     chunks: int = 0  # prompt chunks on the ring
     used_tokens: int = 0  # held by running rows
-    reserved_tokens: int = 0  # held by running rows, or still needed by them
+    reserved_tokens: int = 0  # held by running rows, or soon needed by them
     parked_tokens: int = 0  # of finished answers, kept until the memory is needed
 
     @property
