@@ -1,12 +1,18 @@
-"""Versions of macluster."""
+"""Versions of macluster: the program's, and that of what is said on this Mac's socket.
+
+Raise the newest number of LOCAL when commands of the version before can't understand a request's reply.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 RELEASE: Final = "0.1.0"
+LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and events on this Mac's socket
+HEADER: Final = "X-Macluster-Version"  # of every request and reply there
 
 _HERE: Final = Path(__file__).resolve()
 
@@ -18,6 +24,18 @@ def program_version() -> str:
     Call it when a process starts: an update changes the files.
     """
     return _with(RELEASE, commit())
+
+
+def release_of(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def difference(node: str, command: str) -> str:
+    """A sentence for users of a command whose version isn't the node's; "" if they are equal, or one is unknown."""
+    if node == command or not (node and command):
+        return ""
+    cure = "`macluster restart`" if _number(node) <= _number(command) else "start the newer macluster"
+    return f"The node runs {node}, this is {command}: {cure}."
 
 
 def is_checkout() -> bool:
@@ -49,3 +67,7 @@ def _checked_out(folder: Path) -> str:
 
 def _with(release: str, commit: str) -> str:
     return f"{release}+{commit}" if commit else release
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", release_of(version))]

@@ -45,6 +45,7 @@ class MessageDecoder:
     def add(self, kind: type[NodeMessage]) -> None:
         kinds = self._kinds.setdefault(kind.FRAME, [])
         assert kind not in kinds, f"{kind.__name__} is in the table already"
+        assert kind.__struct_config__.tag, f"{kind.__name__} doesn't write out its tag"
         assert all(other.RATE == kind.RATE for other in kinds), f"{kind.__name__} has another rate than its frame type"
         kinds.append(kind)
         self._decoders[kind.FRAME] = _decoder(kinds)

@@ -26,11 +26,12 @@ UNLIMITED: Final = Rate(inf, inf)  # for replies: what was requested bounds them
 _encoder = msgspec.json.Encoder()
 
 
-class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s.
+class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=""):
+    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s. Each writes out its
+    tag, so that a class can be renamed.
 
     Example:
-        class Hello(NodeMessage, frozen=True, kw_only=True):
+        class Hello(NodeMessage, frozen=True, kw_only=True, tag="Hello"):
             FRAME: ClassVar = FrameType.TELEMETRY
             text: str
     """

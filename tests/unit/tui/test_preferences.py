@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.events import Snapshot
+from core.settings import Home
 from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.cli.launch import node_options
@@ -69,7 +70,7 @@ def test_the_file_is_found_where_the_desktop_rules_say(monkeypatch: pytest.Monke
 
 
 def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None:
-    memory = preferences.memory_in(tmp_path)
+    memory = Home(tmp_path).theme
     preferences.remember_theme(memory, "nord")
     assert stat.S_IMODE(memory.stat().st_mode) == 0o600
     assert [p.name for p in tmp_path.iterdir()] == ["tui.json"]
@@ -79,7 +80,7 @@ def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None
     wrong = read(tmp_path, '[tui]\ntheme = "pink"')
     assert theme_of(wrong, known) == "nord"
     assert config_complaints(wrong, known) == ("Unknown theme 'pink'. The palette lists all themes.",)
-    memory.write_text('{"theme": 5}')
+    memory.write_text('{"format": 1, "content": 5}')
     assert theme_of(read(tmp_path, ""), known) == DARK.name
 
 
@@ -110,7 +111,7 @@ async def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         for app.theme in ("ansi-dark", "ansi-light", OWN_THEMES[1].name):
             await pilot.pause()
-        while preferences._remembered(preferences.memory_in(tmp_path)) != OWN_THEMES[1].name:
+        while preferences._remembered(Home(tmp_path).theme) != OWN_THEMES[1].name:
             await pilot.pause(0.01)
 
 
