@@ -1,4 +1,4 @@
-"""What attackers get from a cluster that answers.
+"""Attacks on a cluster that answers.
 
 T14: after a kept answer, nothing of the prompt or the answer lies in clear in any file of any Mac. Floods before
 authentication: answers continue, token for token, and memory stays. Rates are printed, not judged.

@@ -185,7 +185,7 @@ async def comes_through(hostile: HostileStage) -> None:
 @pytest.mark.search
 @pytest.mark.promise("P2")
 async def test_no_data_session_through_a_man_in_the_middle_is_ready(hostile: HostileStage) -> None:
-    """Those of the control plane are in `test_middle`. After each man, an honest dial succeeds."""
+    """After each man, an honest dial succeeds; `test_middle` has the sessions of the control plane."""
     own, theirs = (stage.device_id for stage in hostile.plan.stages[:2])
     men = {
         "a stranger": (Stranger().context(SERVER), Stranger().context(CLIENT)),

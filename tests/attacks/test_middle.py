@@ -72,7 +72,7 @@ async def ready(victim: Victim, port: int, count: int) -> int:
 @pytest.mark.search
 @pytest.mark.promise("P2", "T2")
 async def test_no_control_session_through_a_man_in_the_middle_is_ready(victim: Victim) -> None:
-    """Those of the data plane are in `test_data_plane`."""
+    """`test_data_plane` has the sessions of the data plane."""
     own, name = mac(cast().low).text_id, victim.me.text_id
     men = {
         "a stranger": (Stranger().context(SERVER), Stranger().context(CLIENT)),
