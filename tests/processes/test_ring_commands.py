@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -167,6 +168,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
 
     await demo.head.until(lambda w: all(mac.worker_pid for mac in w.now.peers), 60, "What each Mac says of its worker")
     before, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
+    children = {child.pid for child in psutil.Process(demo.pid_of(0)).children()}
     forward = await run("--topology", "forward")
     assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")
     back = next(h for h in forward["hops"] if (h["from"], h["to"]) == ("mini", "studio"))
@@ -186,6 +188,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     ]
     assert await seen() == ["token ids, logits", "hidden states of layers 2–5", "token ids"]
     assert [mac.worker_pid for mac in demo.head.now.peers] == workers, "what stays with a Mac stays in memory"
+    assert {child.pid for child in psutil.Process(demo.pid_of(0)).children()} >= children, "also the tokenizer"
     second = generation()
     await run(*given)
     assert generation() == second
