@@ -12,8 +12,8 @@ import mlx.core as mx
 import msgspec
 
 from core.bench.results import positive
-from core.models.made.maker import make_model
 from tests.benches.results import Result, print_result
+from tests.support.maker import make_model
 
 HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048
