@@ -15,6 +15,7 @@ LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and 
 HEADER: Final = "X-Macluster-Version"  # of every request and reply there
 
 _HERE: Final = Path(__file__).resolve()
+_WRITTEN: Final = re.compile(r'^RELEASE: Final = "(.+)"$', re.MULTILINE)
 
 
 @cache
@@ -26,8 +27,10 @@ def program_version() -> str:
     return _with(RELEASE, commit())
 
 
-def release_of(version: str) -> str:
-    return version.partition("+")[0]
+def version_on_disk() -> str:
+    """The version that a process would have that starts now. Raises OSError if macluster was removed."""
+    written = _WRITTEN.search(_HERE.read_text())
+    return _with(written[1] if written else RELEASE, commit())
 
 
 def difference(node: str, command: str) -> str:
@@ -70,4 +73,4 @@ def _with(release: str, commit: str) -> str:
 
 
 def _number(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", release_of(version))]
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from core.errors import WorkerDied
+from core.errors import NodeError, WorkerDied
+from core.mac.installation import on_disk, running, why_no_child
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.worker_state import WorkerState
@@ -59,7 +60,11 @@ class Supervisor:
             self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
-        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`."""
+        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, and NodeError if
+        macluster was updated and there is no worker of this version.
+        """
+        if not (self._process or self._spare) and (why := await asyncio.to_thread(_why_no_worker)):
+            raise NodeError(why)
         try:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
@@ -112,8 +117,15 @@ class Supervisor:
 
     async def _keep(self) -> None:
         back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
+        refused = ""
         while self._wanted:
             back_off.started(clock())
+            if self._spare is None and (why := await asyncio.to_thread(_why_no_worker)):
+                if why != refused:
+                    self._journal.error(f"No worker is started. {why}")
+                refused = why
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             try:
                 code = await self._run_one()
             except OSError as error:  # the system has no process, memory or file descriptor free for it
@@ -195,6 +207,8 @@ class Supervisor:
             rest_s = SPARE_REST_S
             if self._spare or not self._worker.has_model:
                 continue
+            if await asyncio.to_thread(_why_no_worker):
+                continue
             back_off.started(clock())
             spare = await self._started()
             if not (self._wanted and self._worker.has_model):  # it is not needed any more
@@ -202,3 +216,7 @@ class Supervisor:
                 continue
             self._spare, self._worker.spare_pid = spare, spare.pid
             spare.on_end(partial(ended, spare))
+
+
+def _why_no_worker() -> str:
+    return why_no_child(running(), on_disk())
