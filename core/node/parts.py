@@ -27,6 +27,7 @@ from core.node.relay.room import RelayRoom
 from core.node.restarting import Restarting
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
+from core.trust.file_formats import newer_files
 from core.trust.private_files import private_folder
 from core.trust.roster.key_rotation import settle_rotation
 from core.trust.roster.store import RosterStore
@@ -74,6 +75,9 @@ def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:
     assessment = TrustAssessment(store, seen, faults, identity.text_id, home.root)
     name = assessment.listed_name(identity.text_id) or config.name
     journal = Journal(home.log, name, bus)
+    if newer := newer_files(home):
+        said = "this node doesn't use them and leaves them as they are. Use that macluster."
+        journal.warn(f"A newer macluster wrote {', '.join(newer)}: {said}")
     return NodeContext(
         config=config,
         name=name,
