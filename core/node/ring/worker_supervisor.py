@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 
 from core.errors import NodeError, WorkerDied
-from core.mac.installation import on_disk, running, why_no_child
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.worker_state import WorkerState
@@ -46,7 +45,8 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
+        self._refusal: NodeError | None = None  # why no worker is started
+        self._up = asyncio.Event()  # a worker listens, or none is started
         self._spare_is_due = asyncio.Event()
         self._begun: int | None = None  # the generation of the plan whose stage it loads
         self._has_news = asyncio.Event()
@@ -63,8 +63,6 @@ class Supervisor:
         """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, and NodeError if
         macluster was updated and there is no worker of this version.
         """
-        if not (self._process or self._spare) and (why := await asyncio.to_thread(_why_no_worker)):
-            raise NodeError(why)
         try:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
@@ -72,6 +70,8 @@ class Supervisor:
             if self._process:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
+        if self._refusal:
+            raise NodeError(self._refusal.what)
         return self._port
 
     async def reported(self) -> None:
@@ -117,17 +117,17 @@ class Supervisor:
 
     async def _keep(self) -> None:
         back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
-        refused = ""
         while self._wanted:
             back_off.started(clock())
-            if self._spare is None and (why := await asyncio.to_thread(_why_no_worker)):
-                if why != refused:
-                    self._journal.error(f"No worker is started. {why}")
-                refused = why
-                await asyncio.sleep(back_off.failed(clock()))
-                continue
             try:
                 code = await self._run_one()
+            except NodeError as error:  # macluster was updated
+                if self._refusal is None:
+                    self._journal.error(f"No worker is started. {error}")
+                self._refusal = error
+                self._up.set()
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             except OSError as error:  # the system has no process, memory or file descriptor free for it
                 self._journal.error(f"The worker can't be started: {error.strerror}.")
                 await asyncio.sleep(back_off.failed(clock()))
@@ -144,7 +144,8 @@ class Supervisor:
 
     async def _run_one(self) -> int:
         process = self._take_spare() or await self._started()
-        self._process = process
+        self._process, self._refusal = process, None
+        self._up.clear()
         self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
             process.kill()  # `stop` was called while this process started
@@ -207,16 +208,13 @@ class Supervisor:
             rest_s = SPARE_REST_S
             if self._spare or not self._worker.has_model:
                 continue
-            if await asyncio.to_thread(_why_no_worker):
-                continue
             back_off.started(clock())
-            spare = await self._started()
+            try:
+                spare = await self._started()
+            except NodeError:  # macluster was updated; `_keep` reports it when it needs a worker
+                continue
             if not (self._wanted and self._worker.has_model):  # it is not needed any more
                 await spare.end()
                 continue
             self._spare, self._worker.spare_pid = spare, spare.pid
             spare.on_end(partial(ended, spare))
-
-
-def _why_no_worker() -> str:
-    return why_no_child(running(), on_disk())
