@@ -16,7 +16,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from core.errors import Busy, MaclusterError, NodeError, NodeUnreachable, OtherVersion, Problem, UsageError, error_from
+from core.errors import (
+    Busy,
+    MaclusterError,
+    NodeError,
+    NodeUnreachable,
+    Problem,
+    UsageError,
+    VersionsDiffer,
+    error_from,
+)
 from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
@@ -351,7 +360,7 @@ def _unreadable(reply: httpx2.Response) -> NodeError:
     return _other_version(reply) or NodeError("macluster's service sent a reply that can't be read.", "See its log.")
 
 
-def _other_version(reply: httpx2.Response) -> OtherVersion | None:
+def _other_version(reply: httpx2.Response) -> VersionsDiffer | None:
     node = reply.headers.get(HEADER, "").partition(";")[0]
     said = difference(node, program_version())
-    return OtherVersion(said) if said else None
+    return VersionsDiffer(said) if said else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from core.version import is_checkout, version_on_disk
+from core.version import is_checkout, release_of, version_on_disk
 
 SETTLED_S: Final = 60.0  # an installer needs a while to replace all files
 # files that installers of isolated commands leave in the environment
@@ -64,7 +64,7 @@ def outdated(ours: Installation | None, found: Installation | None) -> str:
 def why_no_child(ours: Installation | None, found: Installation | None) -> str:
     """Why a process that runs `ours` can't start another one that works with it; "" if it can."""
     if ours and found and found.is_checkout:  # a commit doesn't change what lies there
-        found = found._replace(version=_release(found) + ours.version.removeprefix(_release(ours)))
+        found = found._replace(version=release_of(found.version) + ours.version.removeprefix(release_of(ours.version)))
     return outdated(ours, found)
 
 
@@ -95,7 +95,3 @@ def update_commands(found: Distribution, prefix: Path, python: str) -> list[str]
         return [shlex.join(["git", "-C", folder, "pull"]), shlex.join([*install, "--editable", folder])]
     source = f"macluster @ git+{origin['url']}" if "vcs_info" in origin else "macluster"
     return [shlex.join([*install, "--upgrade", source])]
-
-
-def _release(installation: Installation) -> str:
-    return installation.version.partition("+")[0]

@@ -23,11 +23,11 @@ from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
 from core.local.bare_worker import HOST
+from core.local.plans import digest_of
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
 from core.worker.messages import Connect, LinkBroken, Linked
-from core.worker.neighbours import plan_digest
 from core.worker.work_frames import (
     WORK,
     ResumeState,
@@ -71,7 +71,13 @@ class HostileStage:
         port = self._listener.getsockname()[1]
         encoded = self.cluster.encode()
         self.victim.send(
-            Connect(plan=self.plan, cluster=encoded, ways=(network_paths.NetworkPath(HOST),), next_port=port)
+            Connect(
+                plan=self.plan,
+                digest=digest_of(self.plan),
+                cluster=encoded,
+                ways=(network_paths.NetworkPath(HOST),),
+                next_port=port,
+            )
         )
 
     def see_that_it_waits(self) -> None:
@@ -90,7 +96,7 @@ class HostileStage:
             identity=self.identity,
             cluster=self.cluster,
             peer_id=parse_text_id(self.plan.stages[1].device_id),
-            binding=plan_digest(self.plan),
+            binding=digest_of(self.plan),
             timeout_s=60.0,
         ).sender()
 
@@ -106,7 +112,7 @@ class HostileStage:
             identity=self.third,
             cluster=self.cluster,
             peer_id=parse_text_id(self.plan.stages[1].device_id),
-            binding=plan_digest(self.plan),
+            binding=digest_of(self.plan),
             timeout_s=60.0,
         ).receiver()
         while self.victim.expect(Linked, LINK_S).plan_gen != self.plan.plan_gen:

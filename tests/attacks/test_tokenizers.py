@@ -77,25 +77,26 @@ def endless(rule: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
 
 
-async def test_a_long_prompt_is_encoded_apart_and_no_other_waits_for_it(
+async def test_long_prompts_are_encoded_apart_and_no_other_waits_for_them(
     good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = await start(good)
     before = set(psutil.Process().children())
-    held, begun, begin = asyncio.Event(), asyncio.Event(), TokenizerProcess.start
+    held, begun, begin = asyncio.Event(), list[Path](), TokenizerProcess.start
 
     async def late(directory: Path) -> TokenizerProcess:
-        begun.set()
+        begun.append(directory)
         await held.wait()
         return await begin(directory)
 
     monkeypatch.setattr(TokenizerProcess, "start", late)
     monkeypatch.setattr("core.node.answers.tokenizer.LONG_PROMPT", 10)
-    long = asyncio.create_task(tokens.encode([Message(role="user", content="a hop " * 10)], raw=True))
-    await begun.wait()
+    asked = [Message(role="user", content="a hop " * 10)]
+    long = [asyncio.create_task(tokens.encode(asked, raw=True)) for _ in range(2)]
     assert await tokens.encode(HELLO, raw=True)
+    assert len(begun) == 2
     held.set()
-    assert len(await long) > 10
+    assert all(len(prompt) > 10 for prompt in await asyncio.gather(*long))
     assert set(psutil.Process().children()) <= before
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.errors import OtherVersion, Problem
+from core.errors import Problem, VersionsDiffer
 from core.events import Peer, Snapshot
 from tui.state.conversation import interrupted
 from tui.state.recovery import held
@@ -44,7 +44,7 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
 
 
 def is_other_version(problem: Problem | None) -> bool:
-    return problem is not None and problem.kind == OtherVersion.__name__
+    return problem is not None and problem.kind == VersionsDiffer.__name__
 
 
 def why_not_mac(state: UiState, peer: Peer | None, run: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from textual.content import Content
 
-from core.errors import NodeUnreachable, OtherVersion, PortTaken, Problem
+from core.errors import NodeUnreachable, PortTaken, Problem, VersionsDiffer
 from core.events import Snapshot
 from core.version import difference, program_version
 from tui.state.disabled_reasons import is_other_version
@@ -33,7 +33,7 @@ class Banner(TextView):
 def outdated(now: Snapshot) -> Problem | None:
     """The problem if the node, its installation and this program have different versions."""
     said = now.outdated or difference(now.version, program_version())
-    return OtherVersion(said, RESTARTS).problem if said else None
+    return VersionsDiffer(said, RESTARTS).problem if said else None
 
 
 def startable(problem: Problem | None) -> Problem | None:

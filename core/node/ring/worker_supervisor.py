@@ -11,6 +11,7 @@ from core.node.base.signals import Signal
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.rates import BackOff
+from core.version import compute_hash
 from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
@@ -18,6 +19,7 @@ BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
 SPARE_REST_S = 2.0  # the loaded model starts to work first
 SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
+RESTART = "Restart the node: `macluster restart`."
 
 
 class WorkerReported(Signal, frozen=True):
@@ -52,6 +54,7 @@ class Supervisor:
         self._has_news = asyncio.Event()
         self._wanted = False
         self._port = 0
+        self._compute = compute_hash()
 
     def start(self) -> None:
         self._wanted = True
@@ -71,7 +74,7 @@ class Supervisor:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         if self._refusal:
-            raise NodeError(self._refusal.what)
+            raise NodeError(self._refusal.what, self._refusal.fix)
         return self._port
 
     async def reported(self) -> None:
@@ -170,8 +173,10 @@ class Supervisor:
             case Worked(step=step):
                 self._worker.step = step
                 return
-            case Listening(port=port, working_set_bytes=most):
+            case Listening(port=port, working_set_bytes=most, compute=compute):
                 self._port, self._worker.working_set_bytes = port, most
+                if compute != self._compute:
+                    self._refusal = NodeError("macluster was updated, and the node is of the version before.", RESTART)
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from core.errors import NodeError, NodeUnreachable, OtherVersion
+from core.errors import NodeError, NodeUnreachable, VersionsDiffer
 from core.events import Snapshot, TokenEvent, encode_event
 from core.requests.answers import ChatRequest, Message
 from core.requests.body import without_defaults
@@ -125,7 +125,7 @@ def test_the_screen_and_status_tell_other_versions(now: Snapshot, said: str | No
     ("state", "starts_node", "why"),
     [
         (UiState(attached=True), True, ""),
-        (UiState(offline=OtherVersion("The node runs 0.0.1.").problem), True, ""),
+        (UiState(offline=VersionsDiffer("The node runs 0.0.1.").problem), True, ""),
         (UiState(offline=NodeUnreachable("No node answers.").problem), True, NO_NODE),
         (UiState(attached=True), False, "The demo starts its Macs itself."),
     ],
