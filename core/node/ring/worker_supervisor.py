@@ -147,7 +147,7 @@ class Supervisor:
 
     async def _run_one(self) -> int:
         process = self._take_spare() or await self._started()
-        self._process, self._refusal = process, None
+        self._process = process
         self._up.clear()
         self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
@@ -175,8 +175,8 @@ class Supervisor:
                 return
             case Listening(port=port, working_set_bytes=most, compute=compute):
                 self._port, self._worker.working_set_bytes = port, most
-                if compute != self._compute:
-                    self._refusal = NodeError("macluster was updated, and the node is of the version before.", RESTART)
+                other = NodeError("macluster was updated, and the node is of the version before.", RESTART)
+                self._refusal = None if compute == self._compute else other
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen
