@@ -41,7 +41,11 @@ def write(folder: Path) -> None:
     (folder / "requests.jsonl").write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in asked))
     with tempfile.TemporaryDirectory() as made, tarfile.open(folder / "home.tar.gz", "w:gz") as archive:
         home.make(Home(Path(made) / "home"))
-        archive.add(Path(made) / "home", "home", filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname="", deep=False))
+        archive.add(
+            Path(made) / "home",
+            "home",
+            filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname="", deep=False),
+        )
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def check(home: Home) -> None:
     assert typed_lines._remembered(home.typed) == ["hello"]
     assert SeenMacs(home.seen).met_before(MAC)
     assert read_proven(home.addresses) == {text_id(MAC): (Place("10.0.0.1", 7),)}
-    assert read_curves(home.throughput) == {"lead": (Point(1.0, 2.0),)}
+    assert read_curves(home.throughput) == {"lead": (Point(1.0, 2.0, (2.0,)),)}
     assert read_stages(home.stages)["f" * 64].stop == 1
     assert current_transfer._FILE.read(home.paused).first.model == "x"
     assert manifest._FILE.read(home.hashes)["m"].size == 1

@@ -19,7 +19,7 @@ from tests.releases.shapes import dump, routes
 from tests.support.node_messages import from_frame
 
 RELEASES = sorted(HERE.glob("[0-9]*"), key=lambda folder: [int(part) for part in folder.name.split(".")])
-RULE = "If the last release has no tag yet, `python -m tests.releases --write` records it anew instead."
+RULE = "If the last release has no tag yet, `python -m tests.releases --write` records it again instead."
 
 
 def raises(last: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
