@@ -172,7 +172,7 @@ def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
     assert stopped
 
 
-@pytest.mark.parametrize("topology", ["private", "reverse"])
+@pytest.mark.parametrize("topology", ["private", pytest.param("reverse", marks=pytest.mark.nightly)])
 def test_links_that_break_hold_it_up_only(
     model: Path, rings: Rings, saved: Path, tmp_path: Path, topology: Topology
 ) -> None:
