@@ -177,7 +177,7 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
     for family in FAMILIES:
         make_model(models / family, family, layers=4)
     async with (
-        running_node(home, *options) as node,
+        running_node(home, *options, has_worker=True) as node,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", headers={"x-api-key": KEY}, timeout=120) as http,
     ):
 
