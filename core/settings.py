@@ -29,6 +29,7 @@ KV_BITS: Final = (4, 8)
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
+ROW_GROWTH: Final = 256  # tokens of memory that a request needs beyond its prompt to start
 # names, in the environment, what MLX computes on: "cpu", or the GPU where there is one
 DEVICE: Final = "MACLUSTER_DEVICE"
 
@@ -77,6 +78,9 @@ class Home(msgspec.Struct, frozen=True):
     theme = HomeFile("tui.json", 1)  # the theme chosen last
     models = HomeFile("models", 1)  # models of this Mac, one directory each; the format is of `.blocks`, `.hub` ...
     hashes = HomeFile("hashes.json", 1)  # cached SHA-256 hashes of model files
+
+
+HOME_FILES: Final = frozenset(each.name for each in vars(Home).values() if isinstance(each, HomeFile))
 
 
 def default_home() -> Home:

@@ -28,7 +28,7 @@ from core.node.base.stderr_log import limit_stderr_log
 from core.node.config import ApiOptions, NodeConfig
 from core.node.options import add_options
 from core.node.service import Node
-from core.settings import GB, Home, default_home, hub_cache
+from core.settings import GB, HOME_FILES, Home, default_home, hub_cache
 from core.text import clean_name
 from core.trust.key_storage import drop_keys
 
@@ -82,6 +82,15 @@ def _print_served(served: ApiServed, form: str | None) -> None:
         print(f"Other programs are served at {served.url}{sealed}", flush=True)
         if served.warning:
             print(f"Warning: {served.warning}", flush=True)
+
+
+def check_discardable(home: Home) -> None:
+    """Raises UsageError if the folder holds files that are not a node's."""
+    if not home.root.is_dir() or home.identity.exists():
+        return
+    if foreign := sorted({path.name for path in home.root.iterdir()} - HOME_FILES):
+        what = f"{home.root} isn't a macluster home: it holds {foreign[0]}. --discard would remove it."
+        raise UsageError(what, "Name a new folder with --home.")
 
 
 @contextlib.contextmanager
@@ -156,6 +165,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file of it or its workers would hold words and keys
     try:
         config = config_from(args)
+        if args.discard:
+            check_discardable(config.home)
         limit_stderr_log(config.home)
         leftover = discarded(config.home) if args.discard else contextlib.nullcontext()
         with home_lock(config.home), leftover:
