@@ -73,7 +73,7 @@ async def test_a_pipe_gets_the_same_answers_from_the_node_and_from_its_api(serve
 
 
 async def said(served: Served, *words: str) -> str:
-    """What `macluster run` prints in this process."""
+    """Output of `macluster run` in this process."""
     ran = await macluster(served.demo.home.root, "run", *words)
     assert (ran.returncode, ran.stderr) == (0, "")
     return ran.stdout
