@@ -359,7 +359,7 @@ def test_other_workers_go_on_with_an_answer(turned: WorkerRing, alone: Alone) ->
     ("family", "topology"),
     [
         pytest.param("gemma3_text", "private", id="windows-private", marks=pytest.mark.nightly),
-        pytest.param("gemma3_text", "forward", id="windows-forward"),
+        pytest.param("gemma3_text", "forward", id="windows-forward", marks=pytest.mark.nightly),
         pytest.param("qwen3_next", "private", id="states-private"),
         pytest.param("qwen3_next", "forward", id="states-forward", marks=pytest.mark.nightly),
     ],

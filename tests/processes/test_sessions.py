@@ -45,7 +45,7 @@ KINDS: Final = [
     pytest.param(Kind("llama"), id="plain", marks=pytest.mark.nightly),
     pytest.param(Kind("gemma3_text"), id="sliding", marks=pytest.mark.nightly),
     pytest.param(Kind("qwen3_next"), id="hybrid"),
-    pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits"),
+    pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits", marks=pytest.mark.nightly),
 ]
 PLACES: Final[list[tuple[Topology, tuple[int, ...]]]] = [("reverse", (5,)), ("private", (2, 4)), ("single", ())]
 

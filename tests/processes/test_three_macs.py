@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from core.errors import Busy, MaclusterError, NodeError, NotPaired, UsageError
-from core.events import LogLine, PeerChanged, PeerSeen, Progress, Topology
+from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed, Progress, Topology
 from core.node.peers.link_probe import FRAMES, PROBES, ROUND_TRIPS
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.requests.plans import LoadRequest, PreviewRequest
@@ -30,10 +31,10 @@ from core.verify.running import run_checks
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo, tokens_seen
 from tests.support.command import macluster
 from tests.support.nodes import HOST, own_port, running_node
-from tests.support.processes import IDLE_SHARE, shares
+from tests.support.processes import IDLE_SHARE, shares, stopped
 from tests.support.viewers import opened
 from tests.support.waiting import undisturbed
-from tui.cli.demo import Demo
+from tui.cli.demo import NAMES, Demo
 from tui.cli.load import loaded
 from tui.cli.paired_checks import paired_checks
 from tui.cli.watch import Watch
@@ -55,6 +56,16 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
         yield running
 
 
+async def test_the_log_of_a_mac_shows_those_of_all_macs_in_order(demo: Demo) -> None:
+    macs = {peer.name for peer in demo.head.now.peers}
+    for watch in demo.watches:
+        await watch.until(lambda w: {line.source for line in w.now.logs} == macs, WAIT_S, "The logs of all")
+        begun = [line for line in watch.now.logs if " is up, key kept by " in line.text]
+        assert {line.source for line in begun} == macs
+        assert len(begun) == len(macs), "each line is told once"
+        assert [line.at for line in begun] == sorted(line.at for line in begun)
+
+
 async def test_requests_do_not_show_through_and_seeds_repeat(demo: Demo) -> None:
     (warm,) = reference(Path(demo.model), ["tell me"], 24, sampling=WARM)
     first, other, again = [await ask(demo.head, p, 16) for p in ("hello", FIRST, "hello")]
@@ -70,6 +81,83 @@ async def test_a_ring_that_nobody_asks_sleeps(demo: Demo) -> None:
     found = await asyncio.to_thread(shares, [*nodes, *workers])
     print("idle nodes, idle workers:", ", ".join(f"{100 * share:.2f} %" for share in found))
     assert max(found[3:]) < IDLE_SHARE
+
+
+# ---- Macs that stop for a while
+
+
+def seen_by_head(demo: Demo, index: int) -> tuple[Peer, list[int]]:
+    """A Mac in the head's view, and the processes of its node and its worker."""
+    peer = next(p for p in demo.head.now.peers if p.name == NAMES[index])
+    node = demo.pid_of(index)
+    return peer, [node, *(child.pid for child in psutil.Process(node).children())]
+
+
+def states(events: list[AnyEvent], device_id: str) -> list[str]:
+    """The states of that Mac as seen, one after the other."""
+    seen = [e.peer.state for e in events if isinstance(e, PeerChanged | PeerSeen) and e.peer.device_id == device_id]
+    return [state for at, state in enumerate(seen) if at == 0 or state != seen[at - 1]]
+
+
+async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float:
+    """Seconds until the head sees that Mac in `state`."""
+    started = time.monotonic()
+    await demo.head.until(
+        lambda w: any(p.device_id == device_id and p.state == state for p in w.now.peers), WAIT_S, what
+    )
+    return time.monotonic() - started
+
+
+async def test_a_mac_that_stops_for_a_second_is_not_lost_by_anyone(demo: Demo) -> None:
+    mac, pids = seen_by_head(demo, 2)
+    every, beyond = [p.device_id for p in demo.head.now.peers], demo.watches[2]
+
+    async def nobody_is_lost() -> bool:
+        marks = [len(watch.seen) for watch in demo.watches]
+        with stopped(pids):
+            await asyncio.sleep(1.0)  # the fault itself
+        await beyond.until(lambda w: len(w.seen) > marks[2] + 2, WAIT_S, "Going on")
+        for watch in demo.watches:
+            await watch.until(
+                lambda w: all(p.is_self or p.state == "connected" for p in w.now.peers), WAIT_S, "Hearing all"
+            )
+        seen = [watch.seen[mark:] for watch, mark in zip(demo.watches, marks, strict=True)]
+        # a Mac that slept takes no other for lost
+        return not any("lost" in states(events, device_id) for events in seen for device_id in every)
+
+    await undisturbed(nobody_is_lost)
+    assert is_connected(demo.head.now.peers, mac.device_id)
+
+
+def is_connected(peers: tuple[Peer, ...], device_id: str) -> bool:
+    return any(p.device_id == device_id and p.state == "connected" for p in peers)
+
+
+async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_comes_back(demo: Demo) -> None:
+    mac, pids = seen_by_head(demo, 2)
+    mark, began = len(demo.head.seen), time.monotonic()
+    with stopped(pids):
+        took_s = await time_until(demo, mac.device_id, "lost", "Seeing it lost")
+        print(f"stopped: lost after {took_s:.2f} s")
+        await asyncio.sleep(began + 4.0 - time.monotonic())
+    worse = dict.fromkeys(state for state in states(demo.head.seen[mark:], mac.device_id) if state != "connected")
+    assert list(worse) == ["suspect", "lost"], "what it measures may be told once more before it stops"
+    await demo.watches[2].until(
+        lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), WAIT_S, "Knowing its own sleep"
+    )
+    print(f"back after {await time_until(demo, mac.device_id, 'connected', 'Its return'):.2f} s")
+
+
+async def test_a_demo_loads_once_more_where_a_mac_was_lost_meanwhile(demo: Demo) -> None:
+    mac, pids = seen_by_head(demo, 2)
+    mark = len(demo.head.seen)
+    with stopped(pids):
+        loading = asyncio.create_task(demo.load())
+        await demo.head.until(lambda w: any(isinstance(e, PlanFailed) for e in w.seen[mark:]), WAIT_S, "Losing it")
+    await loading
+    plan = demo.head.now.plan
+    assert plan
+    assert mac.device_id in {stage.device_id for stage in plan.stages}
 
 
 # ---- speed tests
@@ -318,7 +406,7 @@ async def test_a_mac_that_is_not_paired_is_not_tested(demo: Demo, tmp_path: Path
         assert isinstance(refused.value, NotPaired)
 
 
-# ---- a prefill Mac; the last test revokes it
+# ---- a prefill Mac, which is revoked; then another one is killed
 
 
 def id_of(watch: Watch, name: str) -> str:
@@ -390,3 +478,20 @@ async def test_the_plan_ends_where_it_must_see_no_prompt_any_more(helped: Demo) 
     problem = helped.head.now.plan_problem
     assert problem
     assert "mini was revoked by studio" in problem.what
+
+
+async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
+    """The end of its link shows the loss, not its silence."""
+    mac, pids = seen_by_head(demo, 1)
+    mark = len(demo.head.seen)
+    os.kill(pids[0], signal.SIGKILL)
+    print(f"killed: lost after {await time_until(demo, mac.device_id, 'lost', 'Seeing it lost'):.3f} s")
+    (own,) = (peer.name for peer in demo.head.now.peers if peer.is_self)
+
+    def why(watch: Watch) -> list[str]:
+        told = [e for e in watch.seen[mark:] if isinstance(e, LogLine) and e.source == own]
+        return [line.text for line in told if line.text.startswith("mbp is gone: ")]
+
+    await demo.head.until(lambda w: why(w) != [], WAIT_S, "Its reason")
+    (reason,) = why(demo.head)
+    assert "No sign of life" not in reason
