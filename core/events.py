@@ -15,7 +15,7 @@ from core.numbers import Logprob, Moment, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
-PeerState = Literal["seen", "connected", "suspect", "lost"]
+PeerState = Literal["seen", "connected", "suspect", "lost", "needs an update"]
 StageStatus = Literal["waiting", "fetching", "comparing", "loading", "linking", "ready", "broken", "lost"]
 Topology = Literal["private", "forward", "reverse", "single", "tensor"]
 ParallelismChoice = Literal["auto", "tp", "pp", "single"]
@@ -66,9 +66,11 @@ class Peer(MacFigures, frozen=True, kw_only=True):
     is_self: bool = False
     address: str = ""  # tried first
     also_at: tuple[str, ...] = ()  # tried next, in order
-    problem: str = ""  # why it can't be reached
+    problem: str = ""  # why it can't be reached, or hold layers; what to do about it
     found_by: Literal["self", "bonjour", "address"] = "bonjour"
     rtt_s: float | None = None
+    version: str = ""  # of macluster
+    runs_on: str = ""  # other versions, in words
 
     @property
     def short_id(self) -> str:
@@ -138,6 +140,7 @@ class Plan(Value, frozen=True, kw_only=True):
     draft: str = ""  # model for speculative decoding on the head, "" for none
     draft_bytes: Size = 0  # its memory, in addition to the head's layers
     prefill: Prefill | None = None  # None: the ring reads all prompts
+    needs: tuple[str, ...] = ()  # what a member's macluster has to be able to do, of `core.version.CAPS`
 
     @property
     def name(self) -> str:
@@ -407,6 +410,7 @@ class Counters(Event, frozen=True, kw_only=True, tag="Counters"):
     failed_auth: int = 0
     timed_out: int = 0
     links_open: int = 0
+    ignored_messages: int = 0  # of other versions of macluster
     pairing_attempts: int = 0
     mdns_records: int = 0
     mdns_evicted: int = 0

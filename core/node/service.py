@@ -143,6 +143,7 @@ class Node:
         return Counters(
             **parts.peers.mesh.admissions,
             links_open=len(parts.peers.mesh.contacts),
+            ignored_messages=parts.peers.mesh.ignored,
             pairing_attempts=parts.pairing.flow.comparisons,
             mdns_records=len(parts.peers.sightings),
             mdns_evicted=parts.peers.sightings.evicted,

@@ -47,6 +47,7 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
+from core.version import compute_hash
 from core.worker import messages
 from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
@@ -188,7 +189,11 @@ class Worker:
         identity = open_identity(Path(command.identity_folder), command.passphrase)
         self._joined = Joined(identity, listen(command.host), command.wires)
         port = self._joined.listener.getsockname()[1]
-        self._report(messages.Listening(pid=os.getpid(), port=port, working_set_bytes=working_set_bytes()))
+        self._report(
+            messages.Listening(
+                pid=os.getpid(), port=port, working_set_bytes=working_set_bytes(), compute=compute_hash()
+            )
+        )
 
     def _load(self, command: messages.Load) -> None:
         try:

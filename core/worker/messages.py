@@ -51,6 +51,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
     """Close old links, then link to the neighbours of `plan`. Answered by `Linked` or `LinkBroken`."""
 
     plan: Plan
+    digest: bytes  # of the plan as its head sent it
     cluster: bytes  # the roster that all links use until the next Connect
     # to the next stage, the best first
     ways: Annotated[tuple[NetworkPath, ...], msgspec.Meta(min_length=1, max_length=MAX_NETWORK_PATHS)]
@@ -147,6 +148,7 @@ class Listening(PipeMessage, frozen=True, kw_only=True, tag="Listening"):
     pid: int
     port: int
     working_set_bytes: Size = 0  # GPU memory that macOS allows, 0 without such a GPU
+    compute: str = ""  # `core.version.compute_hash` of its files
 
 
 class Loading(PipeMessage, frozen=True, kw_only=True, tag="Loading"):

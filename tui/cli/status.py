@@ -85,7 +85,7 @@ def batch_lines(batch: Batch, plan: Plan) -> list[str]:
 
 
 def peer_lines(peers: Sequence[Peer]) -> list[str]:
-    marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
+    marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○", "needs an update": "▲"}
     rows = [
         (
             f"{marks[p.state]} {clean_text(p.name)}{' (this Mac)' if p.is_self else ''}",

@@ -51,5 +51,10 @@ class BinaryMessage(NodeMessage, frozen=True, kw_only=True):
         raise NotImplementedError
 
 
+def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
+    """Split into pieces: a text in a message between nodes has at most 500 characters."""
+    return tuple(data[at : at + size] for at in range(0, len(data), size))
+
+
 def to_frame(message: NodeMessage) -> tuple[FrameType, bytes]:
     return message.FRAME, message.to_body()

@@ -53,6 +53,25 @@ class Status(MacFigures, frozen=True, kw_only=True):
     ] = ()  # addresses at which its worker listens
 
 
+class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
+    """The first message of a link in both directions, readable by all versions: a field may be added, none changed."""
+
+    FRAME: ClassVar = FrameType.GREETING
+    version: str = ""  # of macluster
+    wire: tuple[Size, Size] = (0, 0)  # oldest and newest version of the messages between Macs
+    compute: str = ""  # `core.version.compute_hash`
+    mlx_lm: str = ""
+    mlx: str = ""
+    python: str = ""
+    caps: tuple[str, ...] = ()
+    installed_by: str = ""  # a key of `core.node.peers.versions.UPDATES`
+
+    @property
+    def runs_on(self) -> str:
+        packages = (("mlx-lm", self.mlx_lm), ("mlx", self.mlx), ("Python", self.python))
+        return " · ".join(f"{name} {version}" for name, version in packages if version)
+
+
 class Ping(NodeMessage, frozen=True, kw_only=True, tag="Ping"):
     """Requests a Pong."""
 
@@ -75,6 +94,14 @@ class Bye(NodeMessage, frozen=True, kw_only=True, tag="Bye"):
 
     FRAME: ClassVar = FrameType.BYE
     reason: str
+
+
+class NotKnown(NodeMessage, frozen=True, kw_only=True, tag="NotKnown"):
+    """The reply to a message that the sender does not understand, and whose effect the receiver waits for."""
+
+    FRAME: ClassVar = FrameType.ERROR
+    frame: Size  # of that message
+    what: str
 
 
 class LinkProbe(BinaryMessage, frozen=True, kw_only=True, tag="LinkProbe"):

@@ -6,14 +6,17 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from core.errors import Problem
+from core.errors import NodeError, Problem
 from core.events import Plan
 from core.link.frames import FrameType
 from core.models.files.block_map import Sha256
-from core.node.base.node_message import FileName, NodeMessage, Port
+from core.node.base.message_table import read_clean
+from core.node.base.node_message import FileName, NodeMessage, Port, in_pieces
 from core.numbers import Seconds, Size
 from core.requests.trace import MOST_TURNS, PhaseTurn
+from core.version import CAPS, compute_hash, program_version
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
+from core.worker.neighbours import plan_digest
 
 StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
@@ -24,11 +27,36 @@ class PlanMessage(NodeMessage, frozen=True, kw_only=True):
     FRAME: ClassVar = FrameType.PLAN
 
 
-class PrepareStage(PlanMessage, frozen=True, kw_only=True, tag="PrepareStage"):
+class PlanOrder(PlanMessage, frozen=True, kw_only=True):
+    """Base of the head's orders about a plan. It travels as the bytes that the head encoded, and the data links are
+    bound to their digest: a version that decodes another plan from them, or knows less of it, changes nothing.
+    """
+
+    plan_gen: Size
+    sent: tuple[bytes, ...]  # JSON, in pieces
+
+    @property
+    def digest(self) -> bytes:
+        return plan_digest(b"".join(self.sent))
+
+    def plan(self) -> Plan:
+        """The plan. Raises NotUnderstood, ProtocolError, or NodeError if this version can't do what the plan needs."""
+        plan: Plan = read_clean(b"".join(self.sent), Plan, "plan")
+        if lacking := sorted({*plan.needs} - CAPS):
+            what = f"the plan needs {', '.join(lacking)}, which its macluster {program_version()} can't do."
+            raise NodeError(what, "Update macluster there.")
+        return plan
+
+
+class PrepareStage(PlanOrder, frozen=True, kw_only=True, tag="PrepareStage"):
     """Head to member: hold stage `index` of the plan."""
 
-    plan: Plan
     index: Size
+    compute: str  # the head's `core.version.compute_hash`
+
+    @classmethod
+    def of(cls, plan: Plan, index: int) -> PrepareStage:
+        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), index=index, compute=compute_hash())
 
 
 class Prepared(PlanMessage, frozen=True, kw_only=True, tag="Prepared"):
@@ -45,11 +73,14 @@ class Checked(PlanMessage, frozen=True, kw_only=True, tag="Checked"):
     files: dict[FileName, Sha256]
 
 
-class LinkUp(PlanMessage, frozen=True, kw_only=True, tag="LinkUp"):
-    """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
+class LinkUp(PlanOrder, frozen=True, kw_only=True, tag="LinkUp"):
+    """Head to member: link to the neighbours of the plan; the next stage's worker listens on `port`."""
 
-    plan: Plan
     port: Port
+
+    @classmethod
+    def of(cls, plan: Plan, port: int) -> LinkUp:
+        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), port=port)
 
 
 class Reported(PlanMessage, frozen=True, kw_only=True, tag="Reported"):
@@ -104,3 +135,7 @@ class TraceReply(TraceMessage, frozen=True, kw_only=True, tag="TraceReply"):
 
 
 StageWord = Prepared | Checked | Reported | StageLost
+
+
+def _sent(plan: Plan) -> tuple[bytes, ...]:
+    return in_pieces(msgspec.json.encode(plan))

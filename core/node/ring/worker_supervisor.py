@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from core.errors import WorkerDied
+from core.errors import NodeError, WorkerDied
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.rates import BackOff
+from core.version import compute_hash
 from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
@@ -18,6 +19,7 @@ BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
 SPARE_REST_S = 2.0  # the loaded model starts to work first
 SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
+RESTART = "Restart the node: `macluster restart`."
 
 
 class WorkerReported(Signal, frozen=True):
@@ -51,6 +53,7 @@ class Supervisor:
         self._has_news = asyncio.Event()
         self._wanted = False
         self._port = 0
+        self._compute, self._is_foreign = compute_hash(), False
 
     def start(self) -> None:
         self._wanted = True
@@ -59,7 +62,9 @@ class Supervisor:
             self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
-        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`."""
+        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, NodeError if it has
+        other code than this node.
+        """
         try:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
@@ -67,6 +72,8 @@ class Supervisor:
             if self._process:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
+        if self._is_foreign:
+            raise NodeError("macluster was updated, and the node is of the version before.", RESTART)
         return self._port
 
     async def reported(self) -> None:
@@ -157,8 +164,9 @@ class Supervisor:
             case Worked(step=step):
                 self._worker.step = step
                 return
-            case Listening(port=port, working_set_bytes=most):
+            case Listening(port=port, working_set_bytes=most, compute=compute):
                 self._port, self._worker.working_set_bytes = port, most
+                self._is_foreign = compute != self._compute
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen

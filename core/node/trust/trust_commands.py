@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
+import msgspec
+
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
 from core.events import Peer, Plan, TrustChanged
 from core.node.base.context import NodeContext
+from core.node.base.node_message import in_pieces
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.trust.messages import KeyChange, KeyRefused
@@ -184,11 +187,6 @@ def voucher(roster: Roster) -> bytes:
     return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
 
 
-def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
-    """Split into pieces: a text in a message between nodes has at most 500 characters."""
-    return tuple(data[at : at + size] for at in range(0, len(data), size))
-
-
 def trusted_macs(
     store: RosterStore, assessment: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
 ) -> tuple[TrustedMac, ...]:
@@ -205,7 +203,10 @@ def trusted_macs(
     revoked = [
         _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
     ]
-    return (*members, *strangers, *revoked)
+    apart = {p.device_id: p.problem for p in peers if p.state == "needs an update"}
+    return tuple(
+        msgspec.structs.replace(row, update=apart.get(row.device_id, "")) for row in (*members, *strangers, *revoked)
+    )
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:

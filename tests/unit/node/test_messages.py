@@ -65,7 +65,7 @@ def test_no_name_of_a_class_travels() -> None:
 def test_the_largest_plan_fits_a_control_frame() -> None:
     plan = plan_of(8)
     stages = tuple(msgspec.structs.replace(s, peer="\U0001f5a5" * 32) for s in plan.stages * 8)
-    _, body = to_frame(PrepareStage(plan=msgspec.structs.replace(plan, stages=stages), index=63))
+    _, body = to_frame(PrepareStage.of(msgspec.structs.replace(plan, stages=stages), 63))
     assert len(body) <= MAX_CONTROL_BODY
 
 
