@@ -45,7 +45,7 @@ class ServiceStep(msgspec.Struct, frozen=True):
 
 
 class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to write and commands to run after it, of which one may write the file."""
+    """A file to write and commands to run after it. A command may write the file itself."""
 
     file: Path
     text: str = ""  # "": remove the file after the steps
