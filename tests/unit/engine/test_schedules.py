@@ -12,7 +12,7 @@ from tests.support.search import seeds
 
 @pytest.mark.slow
 @pytest.mark.search
-@pytest.mark.parametrize("those", seeds(500, 250), ids=str)
+@pytest.mark.parametrize("those", seeds(500, 250))
 def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(those: range) -> None:
     kinds: Counter[str] = Counter()
     for seed in those:

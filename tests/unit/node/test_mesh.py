@@ -151,10 +151,10 @@ async def test_a_mac_that_dials_twice_and_says_no_resume_keeps_one_link_and_harm
         assert post.ends == []
 
 
-async def test_a_hundred_dials_at_once_leave_two_links_at_most(tmp_path: Path) -> None:
+async def test_forty_dials_at_once_leave_two_links_at_most(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue:
         first = await rogue.dial()
-        for _ in range(100):
+        for _ in range(40):
             await rogue.dial()
         await until(lambda: post.open == 2)
         assert sum(not rogue.is_ended(link) for link in rogue.links) == 2
@@ -355,6 +355,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
         async def ping() -> None:
             while True:
                 await flood.send(*to_frame(Ping(sent=0.0)))
+                await asyncio.sleep(0.002)  # ten times its budget
 
         flooding = asyncio.create_task(ping())
         try:
@@ -386,8 +387,8 @@ async def test_a_member_that_dials_all_the_time_keeps_no_other_out(
 
         dialling = [asyncio.create_task(dial()) for _ in range(2 * HANDSHAKES)]
         try:
-            await until(lambda: post.accepted > 4 * HANDSHAKES)
-            for _ in range(5):
+            await until(lambda: post.accepted > 2 * HANDSHAKES)
+            for _ in range(3):
                 (await honest.dial()).close()
         finally:
             for task in dialling:

@@ -6,7 +6,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from textual.theme import BUILTIN_THEMES
 
 from core.events import Snapshot
 from core.settings import Home
@@ -107,17 +106,11 @@ async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path
         assert "F12 Help" in "\n".join(s.text for s in app.screen_stack[0]._compositor.render_strips())
 
 
-@pytest.mark.slow
-async def test_every_theme_can_be_chosen_read_and_is_remembered(tmp_path: Path) -> None:
-    from textual.color import Color
-
+async def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path) -> None:
     app = app_with(tmp_path, Preferences())
     async with app.run_test(size=(80, 24)) as pilot:
-        for name in (*BUILTIN_THEMES, OWN_THEMES[1].name):
-            app.theme = name
+        for app.theme in ("ansi-dark", "ansi-light", OWN_THEMES[1].name):
             await pilot.pause()
-            colours = app.theme_variables
-            assert Color.parse(colours["stage-1"]) != Color.parse(colours["stage-2"]), name
         while preferences._remembered(Home(tmp_path).theme) != OWN_THEMES[1].name:
             await pilot.pause(0.01)
 

@@ -31,7 +31,7 @@ from tests.support.worker_ring import a_request
 
 pytestmark = pytest.mark.slow
 
-TOKENS = 24
+TOKENS = 12
 SAMPLINGS = {
     "greedy": Sampling(),
     "drawn": Sampling(temperature=1.0, seed=5),
