@@ -227,6 +227,10 @@ class NodeUnreachable(NodeError):
     fix_by_default = "Start one: `macluster` with its screen, or `macluster node` without one."
 
 
+class VersionsDiffer(NodeError):
+    """The node and this command have different versions, and can't do this together."""
+
+
 class PortTaken(NodeError):
     """Another program uses the node's port."""
 

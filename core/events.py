@@ -464,6 +464,12 @@ class LedElsewhere(Event, frozen=True, kw_only=True, tag="LedElsewhere"):
     model: str = ""  # what it loaded; "": none
 
 
+class InstallationChanged(Event, frozen=True, kw_only=True, tag="InstallationChanged"):
+    """macluster was updated or removed while this node runs."""
+
+    text: str  # a sentence; "": it is again as it was
+
+
 class ApiServed(Event, frozen=True, kw_only=True, tag="ApiServed"):
     """The API for other programs is on."""
 
@@ -518,6 +524,7 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
     led_elsewhere: str = ""
+    outdated: str = ""  # sentence: macluster was updated or removed while this node runs
 
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
@@ -552,6 +559,7 @@ AnyEvent = (
     | ApiStopped
     | ApiClients
     | LedElsewhere
+    | InstallationChanged
 )
 
 SPEED_TEST = "speed test"

@@ -22,6 +22,7 @@ LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and 
 HEADER: Final = "X-Macluster-Version"  # of every request and reply there
 
 _HERE: Final = Path(__file__).resolve()
+_WRITTEN: Final = re.compile(r'^RELEASE: Final = "(.+)"$', re.MULTILINE)
 
 
 @cache
@@ -31,6 +32,12 @@ def program_version() -> str:
     Call it when a process starts: an update changes the files.
     """
     return _with(RELEASE, commit())
+
+
+def version_on_disk() -> str:
+    """The version that a process would have that starts now. Raises OSError if macluster was removed."""
+    written = _WRITTEN.search(_HERE.read_text())
+    return _with(written[1] if written else RELEASE, commit())
 
 
 def package_version(package: str) -> str:

@@ -16,7 +16,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from core.errors import MaclusterError, NodeError, NodeUnreachable, Problem, UsageError, error_from
+from core.errors import (
+    Busy,
+    MaclusterError,
+    NodeError,
+    NodeUnreachable,
+    Problem,
+    UsageError,
+    VersionsDiffer,
+    error_from,
+)
 from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
@@ -34,6 +43,7 @@ from core.requests.conversations import (
 )
 from core.requests.disks import CopyRequest, DiskUse, DownloadRequest, TransferOrder, Trimmable, TrimRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest, RecoveryOrder
+from core.requests.restart import RestartOrder, RestartReport
 from core.requests.trace import TraceRequest, TraceResult
 from core.requests.trust import (
     Address,
@@ -58,6 +68,7 @@ _T = TypeVar("_T")
 _B = TypeVar("_B", bound=Body)
 
 ANSWER_S = 30.0
+QUIET_S = 1.0  # between two looks whether answers have ended
 LOAD_S = 120.0
 _DATA = b"data: "
 
@@ -162,6 +173,16 @@ class NodeClient:
 
     async def cancel(self, request_id: str) -> None:
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
+
+    restart = _post("/v1/restart", RestartOrder, RestartReport)
+
+    async def restart_when_quiet(self) -> None:
+        """Restart the node as soon as no answer is being written."""
+        while True:
+            with suppress(Busy):
+                await self.restart(RestartOrder(go=True))
+                return
+            await asyncio.sleep(QUIET_S)
 
     # Measure a hop; Progress events of the task "speed test" report how far it is.
     test_speed = _post("/v1/speedtest", SpeedRequest, SpeedResult)
@@ -351,7 +372,7 @@ def _unreadable(reply: httpx2.Response) -> NodeError:
     return _other_version(reply) or NodeError("macluster's service sent a reply that can't be read.", "See its log.")
 
 
-def _other_version(reply: httpx2.Response) -> NodeError | None:
+def _other_version(reply: httpx2.Response) -> VersionsDiffer | None:
     node = reply.headers.get(HEADER, "").partition(";")[0]
     said = difference(node, program_version())
-    return NodeError(said) if said else None
+    return VersionsDiffer(said) if said else None

@@ -2,7 +2,7 @@
 frame, security.md §2.5. Bytes in, bytes out; randomness is passed in.
 
 HELLO, 152 bytes, little-endian: "MCH1" | ver u16 | suite u16 | kind u8 | flags u8 | 6 zero | cluster_id 16 | my_id 16
-| peer_id 16 | epoch u64 | roster_hash 32 | ephemeral 32 | nonce 16. Its first 8 bytes are the same in every version;
+| peer_id 16 | epoch u64 | roster_hash 32 | ephemeral 32 | nonce 16. Its first 6 bytes are the same in every version;
 the flags of version 1 are signed, and no bit has a meaning yet.
 A (who dialled) sends M1; B answers M2 | AUTH_B; A sends AUTH_A; an AUTH is signature 64 | mac 32.
 """
@@ -122,10 +122,11 @@ class _Party:
         hello, name, roster = _Hello(*HELLO.unpack(data)), self._peer.name, self._cluster.roster
         if hello.magic != b"MCH1":
             raise HandshakeError(f"{name} sent no hello.")
-        if (hello.version, hello.suite) != (VERSION, SUITE):
-            what = f"{name} begins links in version {hello.version}.{hello.suite}, this Mac in {VERSION}.{SUITE}."
-            older = name if (hello.version, hello.suite) < (VERSION, SUITE) else "this Mac"
-            raise OtherVersion(what, f"Update macluster on {older}.")
+        if hello.version != VERSION:
+            what = f"{name} begins links in version {hello.version}, this Mac in version {VERSION}."
+            raise OtherVersion(what, f"Update macluster on {name if hello.version < VERSION else 'this Mac'}.")
+        if hello.suite != SUITE:
+            raise HandshakeError(f"{name} offers cipher suite {hello.suite}; this Mac has {SUITE}.")
         if hello.kind != self._kind or any(hello.zero):
             raise HandshakeError(f"{name} asked for another kind of link than the one it called.")
         if hello.cluster_id != roster.cluster_id:

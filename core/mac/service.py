@@ -12,7 +12,9 @@ import msgspec
 
 LABEL: Final = "macluster.node"
 UNIT: Final = "macluster.service"
+IN_SERVICE: Final = "MACLUSTER_SERVICE"  # environment variable of a node that is one
 PLIST: Final = Path("/Library/LaunchDaemons") / f"{LABEL}.plist"
+_OWN_VARIABLES: Final = {"PYTHONSAFEPATH": "1", IN_SERVICE: "1"}
 OPEN_FILES: Final = 4096
 RESTART_S: Final = 10
 EXIT_S: Final = 15
@@ -41,10 +43,11 @@ class ServiceStep(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     may_fail: bool = False  # it undoes something that may not exist
     again_s: float = 0.0  # retry for this long
+    given: str = ""  # its standard input
 
 
 class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to write and commands to run after it."""
+    """A file to write and commands to run after it. A command may write the file itself."""
 
     file: Path
     text: str = ""  # "": remove the file after the steps
@@ -72,7 +75,12 @@ def launchd_plist(service: Service) -> str:
         "Label": LABEL,
         "ProgramArguments": [*service.command],
         "UserName": service.user,
-        "EnvironmentVariables": {"HOME": str(service.user_home), "PYTHONSAFEPATH": "1", **service.environment},
+        "EnvironmentVariables": {
+            "HOME": str(service.user_home),
+            "PYTHONSAFEPATH": "1",
+            IN_SERVICE: "1",
+            **service.environment,
+        },
         "WorkingDirectory": str(service.user_home),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
@@ -86,14 +94,14 @@ def launchd_plist(service: Service) -> str:
 
 
 def launchd_install(service: Service) -> ServicePlan:
-    """Write the plist to the state folder and install it with `sudo`."""
-    draft = service.home / PLIST.name
+    """Install the plist with `sudo`. No file of the account is read for that: another program might change it."""
+    text = launchd_plist(service)
     return ServicePlan(
-        file=draft,
-        text=launchd_plist(service),
+        file=PLIST,
+        text=text,
         steps=(
             ServiceStep(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
-            ServiceStep(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
+            ServiceStep(("sudo", "sh", "-c", f"umask 022; rm -f {PLIST}; cat > {PLIST}"), given=text),
             ServiceStep(("sudo", "launchctl", "enable", f"system/{LABEL}")),
             # launchd refuses while the one before is still ending
             ServiceStep(("sudo", "launchctl", "bootstrap", "system", str(PLIST)), again_s=EXIT_S + 5.0),
@@ -109,6 +117,7 @@ def launchd_remove(home: Path) -> ServicePlan:
     return ServicePlan(file=home / PLIST.name, steps=steps)
 
 
+LAUNCHD_RESTART: Final = ServiceStep(("sudo", "launchctl", "kickstart", "-k", f"system/{LABEL}"))
 LAUNCHD_STATUS: Final = ("launchctl", "print", f"system/{LABEL}")
 _ENDS: Final = ("last terminating signal", "last exit reason", "last exit code")
 
@@ -140,7 +149,7 @@ def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
 
 def systemd_unit(service: Service) -> str:
     """A user unit. Restarts after a crash, `RESTART_S` later or more, but not after wrong use."""
-    variables = {"PYTHONSAFEPATH": "1", **service.environment}
+    variables = {**_OWN_VARIABLES, **service.environment}
     lines = [
         "[Unit]",
         "Description=macluster: the node of this machine",
@@ -188,6 +197,7 @@ def systemd_remove(user_home: Path) -> ServicePlan:
     )
 
 
+SYSTEMD_RESTART: Final = ServiceStep(("systemctl", "--user", "restart", UNIT))
 SYSTEMD_STATUS: Final = (
     *("systemctl", "--user", "show", UNIT),
     "--property=LoadState,ActiveState,SubState,MainPID,NRestarts,Result,ExecMainStatus",
@@ -223,5 +233,5 @@ def _number(text: str) -> int | None:
 
 def _quoted(word: str) -> str:
     """Quote a word of a unit file, where % starts a systemd specifier."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"' if not word or set(word) & set(" \t\"'\\;") else escaped
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
+    return f'"{escaped}"' if not word or set(word) & set(" \t\n\"'\\;") else escaped

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def answered(answer: _T | None) -> _T:
-    """What psutil found; on some Macs it finds nothing and returns None. Raises OSError then."""
+    """Check an answer of psutil, which on some Macs is None. Raises OSError then."""
     if answer is None:
         raise OSError(errno.EIO, "it gives no answer")
     return answer

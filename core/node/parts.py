@@ -24,6 +24,7 @@ from core.node.public_api.room import PublicApiRoom
 from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
+from core.node.restarting import Restarting
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
 from core.trust.file_formats import newer_files
@@ -54,7 +55,9 @@ class NodeParts:
         self.relay = RelayRoom.build(node, peers.mesh, relay, api.answering)
         rooms = (peers, trust, self.pairing, disks, ring, answers, recovery, api, self.relay)
         join(node, rooms)
-        self.local_server = LocalServer([row for room in rooms for row in room.routes()], node.bus, node.tasks)
+        self.restarting = Restarting(node, peers.worker, stopping)
+        routes = [row for part in (*rooms, self.restarting) for row in part.routes()]
+        self.local_server = LocalServer(routes, node.bus, node.tasks)
 
 
 def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:

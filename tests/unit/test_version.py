@@ -47,7 +47,14 @@ def written(root: Path, files: dict[str, str]) -> None:
 def test_the_version_has_the_commit_without_asking_git(tmp_path: Path, files: dict[str, str]) -> None:
     written(tmp_path, files)
     found = read(tmp_path)
-    assert found["program_version"]() == f"{RELEASE}+0123456"
+    assert found["program_version"]() == found["version_on_disk"]() == f"{RELEASE}+0123456"
+
+
+def test_without_a_commit_it_is_the_release_and_the_disk_is_read_again(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    file = tmp_path / "core" / "version.py"
+    file.write_text(file.read_text().replace(f'RELEASE: Final = "{RELEASE}"', 'RELEASE: Final = "9.9.9"'))
+    assert (found["program_version"](), found["version_on_disk"]()) == (RELEASE, "9.9.9")
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,14 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
+        self._refusal: NodeError | None = None  # why no worker is started
+        self._up = asyncio.Event()  # a worker listens, or none is started
         self._spare_is_due = asyncio.Event()
         self._begun: int | None = None  # the generation of the plan whose stage it loads
         self._has_news = asyncio.Event()
         self._wanted = False
         self._port = 0
-        self._compute, self._is_foreign = compute_hash(), False
+        self._compute = compute_hash()
 
     def start(self) -> None:
         self._wanted = True
@@ -62,8 +63,8 @@ class Supervisor:
             self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
-        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, NodeError if it has
-        other code than this node.
+        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, and NodeError if
+        macluster was updated and there is no worker of this version.
         """
         try:
             async with asyncio.timeout(START_S):
@@ -72,8 +73,8 @@ class Supervisor:
             if self._process:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
-        if self._is_foreign:
-            raise NodeError("macluster was updated, and the node is of the version before.", RESTART)
+        if self._refusal:
+            raise NodeError(self._refusal.what, self._refusal.fix)
         return self._port
 
     async def reported(self) -> None:
@@ -123,6 +124,13 @@ class Supervisor:
             back_off.started(clock())
             try:
                 code = await self._run_one()
+            except NodeError as error:  # macluster was updated
+                if self._refusal is None:
+                    self._journal.error(f"No worker is started. {error}")
+                self._refusal = error
+                self._up.set()
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             except OSError as error:  # the system has no process, memory or file descriptor free for it
                 self._journal.error(f"The worker can't be started: {error.strerror}.")
                 await asyncio.sleep(back_off.failed(clock()))
@@ -140,6 +148,7 @@ class Supervisor:
     async def _run_one(self) -> int:
         process = self._take_spare() or await self._started()
         self._process = process
+        self._up.clear()
         self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
             process.kill()  # `stop` was called while this process started
@@ -166,7 +175,8 @@ class Supervisor:
                 return
             case Listening(port=port, working_set_bytes=most, compute=compute):
                 self._port, self._worker.working_set_bytes = port, most
-                self._is_foreign = compute != self._compute
+                other = NodeError("macluster was updated, and the node is of the version before.", RESTART)
+                self._refusal = None if compute == self._compute else other
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen
@@ -204,7 +214,10 @@ class Supervisor:
             if self._spare or not self._worker.has_model:
                 continue
             back_off.started(clock())
-            spare = await self._started()
+            try:
+                spare = await self._started()
+            except NodeError:  # macluster was updated; `_keep` reports it when it needs a worker
+                continue
             if not (self._wanted and self._worker.has_model):  # it is not needed any more
                 await spare.end()
                 continue

@@ -153,10 +153,10 @@ async def test_a_mac_that_begins_links_in_a_later_version_is_refused_with_both_v
     class Later(Acceptor):
         def reply(self, m1: bytes) -> bytes:
             self.hello = self.hello[:4] + b"\x02" + self.hello[5:]
-            raise OtherVersion("It begins links in version 1.1, this Mac in 2.1.")
+            raise OtherVersion("It begins links in version 1, this Mac in version 2.")
 
     monkeypatch.setattr(control_handshake, "Acceptor", Later)
-    with pytest.raises(OtherVersion, match=r"in version 2\.1, this Mac in 1\.1\. Update macluster on this Mac\."):
+    with pytest.raises(OtherVersion, match=r"in version 2, this Mac in version 1\. Update macluster on this Mac\."):
         await listener.dial()
 
 

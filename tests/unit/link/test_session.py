@@ -230,7 +230,7 @@ def test_a_hello_of_another_version_is_refused_with_both_versions(version: int, 
     with pytest.raises(OtherVersion) as refused:
         party(1, 0)[1].reply(hello[:4] + bytes([version]) + hello[5:])
     name = member(0).name
-    assert refused.value.what == f"{name} begins links in version {version}.1, this Mac in 1.1."
+    assert refused.value.what == f"{name} begins links in version {version}, this Mac in version 1."
     assert refused.value.fix == f"Update macluster on {older.replace('studio', name)}."
 
 

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
 import pytest
 
-from core.errors import NodeError
+from core.errors import NodeError, NodeUnreachable, VersionsDiffer
 from core.events import Snapshot, TokenEvent, encode_event
 from core.requests.answers import ChatRequest, Message
 from core.requests.body import without_defaults
 from core.requests.plans import LoadRequest
+from core.requests.restart import RestartReport
 from core.requests.trust import TrustView
 from core.sampling_options import Sampling
 from core.settings import Home
 from core.version import HEADER, program_version
+from tui.cli.restart import restart_lines
+from tui.cli.status import status_lines
 from tui.client import NodeClient
+from tui.control.node_restart import effect
+from tui.state.disabled_reasons import NO_NODE, why_not
+from tui.state.state import UiState
+from tui.widgets.banner import outdated, startable
 
-NEWER, OLDER = "9.9.9", "0.0.1"
+NEWER, OLDER, HERE = "9.9.9", "0.0.1", program_version()
+THEIRS = f"This is {HERE}: the node belongs to another installation of macluster."
 TRUST = msgspec.to_builtins(TrustView(level="paired", key_storage="file"))
 
 
@@ -94,3 +103,59 @@ def test_a_request_says_only_what_is_not_as_always() -> None:
     for request in (asked, LoadRequest(model="m"), LoadRequest(model="m", kv_bits=4, without=("a",), verify=True)):
         said = msgspec.json.encode(without_defaults(request))
         assert msgspec.json.decode(said, type=type(request)) == request
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (Snapshot(), None),
+        (Snapshot(version=HERE), None),
+        (Snapshot(version=OLDER), f"The node runs {OLDER}, this is {HERE}: `macluster restart`."),
+        (Snapshot(version=HERE, outdated="macluster was removed."), "macluster was removed."),
+    ],
+)
+def test_the_screen_and_status_tell_other_versions(now: Snapshot, said: str | None) -> None:
+    problem = outdated(now)
+    assert (problem and problem.what) == said
+    assert problem is None or problem.fix.startswith("R restarts ")
+    assert [line for line in status_lines(now) if line == said] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("state", "starts_node", "why"),
+    [
+        (UiState(attached=True), True, ""),
+        (UiState(offline=VersionsDiffer("The node runs 0.0.1.").problem), True, ""),
+        (UiState(offline=NodeUnreachable("No node answers.").problem), True, NO_NODE),
+        (UiState(attached=True), False, "The demo starts its Macs itself."),
+    ],
+)
+def test_a_node_that_runs_can_be_restarted_whatever_its_version(state: UiState, starts_node: bool, why: str) -> None:
+    assert why_not(state, "restart_node", starts_node=starts_node) == why
+    shown = startable(state.offline)
+    assert shown is None or ("R restarts" in shown.fix) == (not why)
+
+
+REPORT = RestartReport(version=OLDER, started_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "effects", "lines"),
+    [
+        ({}, "", ["The node was restarted and runs 9.9.9.", THEIRS]),
+        ({"version": HERE}, "", [f"The node was restarted and runs {HERE}."]),
+        (
+            {"version": HERE, "model": "m", "is_answering": True},
+            "It restarts when the answer has ended. m is unloaded; load it again afterwards (Ctrl+O).",
+            [f"The node was restarted and runs {HERE}.", "`macluster load m` loads the model again."],
+        ),
+        (
+            {"version": HERE, "model": "m", "led_by": "mini"},
+            "m, which mini loaded, stops on all its Macs.",
+            [f"The node was restarted and runs {HERE}."],
+        ),
+    ],
+)
+def test_a_restart_says_what_ends_with_the_node(change: dict[str, Any], effects: str, lines: list[str]) -> None:
+    report = msgspec.structs.replace(REPORT, **{"version": NEWER, **change})
+    assert (effect(report), restart_lines(report, report)) == (effects, lines)
