@@ -36,7 +36,7 @@ def own_greeting() -> Greeting:
 def _installer() -> str:
     try:
         return installer_of(distribution("macluster"), Path(sys.prefix))
-    except PackageNotFoundError:  # files that nobody installed
+    except PackageNotFoundError:  # only files, not installed
         return ""
 
 
