@@ -14,7 +14,8 @@ from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, peer_trust
+from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, peer_trust
+from tui.state.plan_words import is_of_ranks, part_of
 from tui.state.recovery import mac_mark
 from tui.state.state import UiState, cleaned
 from tui.widgets.text_view import TextView
