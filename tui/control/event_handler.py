@@ -16,13 +16,8 @@ from tui.state.format import is_ready
 
 # frequent events, drawn at the next tick
 _FREQUENT: Final = (
-    events.Batch,
-    events.TokenEvent,
-    events.HopSample,
-    events.LogLine,
-    events.PeerChanged,
-    events.Progress,
-    events.StageState,
+    *(events.Batch, events.TokenEvent, events.HopSample, events.LogLine),
+    *(events.PeerChanged, events.Progress, events.StageState),
 )
 
 
@@ -42,12 +37,8 @@ class EventHandler:
                 app.show_answer()
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)
-        is_new = not before.attached
-        if (
-            is_new
-            or isinstance(event, events.ModelsChanged)
-            or _fitting(before.snapshot) != _fitting(app.state.snapshot)
-        ):
+        is_new, has_moved = not before.attached, _fitting(before.snapshot) != _fitting(app.state.snapshot)
+        if is_new or has_moved or isinstance(event, events.ModelsChanged):
             self._models.find()
         if isinstance(event, events.Transfer):
             self._notify_end(event)

@@ -145,9 +145,8 @@ Macs doesn't."""
     def _loaded(self) -> split_text.Loaded:
         now, same = self._state.snapshot, self._as_loaded(self._balanced) if self._balanced else None
         runs = now.plan_status != "broken" and same and self._plan and _macs(same) == _macs(self._plan)
-        return split_text.Loaded(
-            cuts_of(same) if same and runs else None, now.plan.model if now.plan else "", len(now.running)
-        )
+        cuts = cuts_of(same) if same and runs else None
+        return split_text.Loaded(cuts, now.plan.model if now.plan else "", len(now.running))
 
     def _step(self, change: Callable[[Boundaries], Boundaries]) -> None:
         if self._now is None:
@@ -174,9 +173,8 @@ Macs doesn't."""
         lines = [problem_content(self._problem)] if self._problem else []
         if means := self._means:
             width = self._box.scrollable_content_region.width
-            lines += filter(
-                None, [split_text.effect_content(means, self._was, width), split_text.disks_content(means, width)]
-            )
+            parts = (split_text.effect_content(means, self._was, width), split_text.disks_content(means, width))
+            lines += filter(None, parts)
         lines.append(split_text.applying_content(plan, now.cuts, self._loaded))
         if self._known and self._known.forecast:
             lines += [Content(""), split_text.forecast_content(self._known.forecast)]

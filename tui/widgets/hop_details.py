@@ -12,10 +12,11 @@ from core.events import Progress
 from core.requests.checks import SpeedResult
 from tui.state import hop_phases
 from tui.state.bars import STEPS, columns, gauge, scale_top, time_scale, time_spark
-from tui.state.format import BAD, DIM, WARN, between, count, duration, fit, path_words
+from tui.state.format import BAD, DIM, WARN, count, duration, fit, path_words
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, Ring
 from tui.state.state import UiState
+from tui.widgets.text_view import title_line
 
 ROWS: Final = 5
 _AXIS: Final = 9
@@ -39,18 +40,15 @@ def window_word(window_s: float) -> str:
 
 def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
     if hop is None:
-        return Content.styled(fit(" Hop details", width), "bold")
-    left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
+        return title_line("Hop details", "", width)
+    left = f"Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
     host = next((p.address.rpartition(":")[0] for p in state.snapshot.peers if p.device_id == hop.pair[1]), "")
     rtt = "" if hop.rtt_s is None else f"rtt {duration(hop.rtt_s)}"
     via = hop.path or (test.result.via if test.result else "")
     known = [part for part in ("TLS 1.3 + seal", rtt, via, host) if part]
-    while len(left) + sum(len(part) + 3 for part in known) > width and known:
+    while 1 + len(left) + sum(len(part) + 3 for part in known) > width and known:
         known.pop()
-    right = " · ".join(reversed(known)) + " "
-    line = between(left, right, width)
-    middle = max(0, len(line) - len(right))
-    return Content(line).stylize("bold", 0, middle).stylize(DIM, middle, len(line))
+    return title_line(left, " · ".join(reversed(known)), width, style=DIM)
 
 
 def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
