@@ -12,7 +12,7 @@ import pytest_asyncio
 
 import core
 from core.errors import PlanError
-from core.requests.plans import LoadRequest
+from core.requests.plans import LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
 from tui.cli.demo import START_S, Demo
@@ -95,6 +95,9 @@ async def test_macs_without_a_common_version_stay_linked_and_a_load_says_which_o
     words = "mbp has macluster 0.3.0, this Mac macluster 0.1.0"
     with pytest.raises(PlanError, match=rf"{words}.*On this Mac: `.*`, then `macluster restart`"):
         await loaded(demo.head, of_both(demo))
+    alone = (await demo.head.client.plan(PreviewRequest(model=demo.model))).plan
+    assert alone
+    assert words in alone.notes[-1]
     for command in ("peers", "doctor"):
         assert words in (await macluster(demo.home.root, command)).stdout
     assert words in (await macluster(demo.home.root, "trust", "list")).stdout

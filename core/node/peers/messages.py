@@ -57,6 +57,7 @@ class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
     """The first message of a link in both directions, readable by all versions: a field may be added, none changed."""
 
     FRAME: ClassVar = FrameType.GREETING
+    RATE: ClassVar = LOGS
     version: str = ""  # of macluster
     wire: tuple[Size, Size] = (0, 0)  # oldest and newest version of the messages between Macs
     compute: str = ""  # `core.version.compute_hash`

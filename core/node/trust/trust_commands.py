@@ -10,11 +10,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
+from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, Problem, RosterError, UsageError, error_from
 from core.events import Peer, Plan, TrustChanged
+from core.link.frames import FrameType
 from core.node.base.context import NodeContext
 from core.node.base.node_message import in_pieces
-from core.node.peers.mesh import Mesh
+from core.node.peers.mesh import Mesh, MessageRefused
 from core.node.peers.worker_state import WorkerState
 from core.node.trust.messages import KeyChange, KeyRefused
 from core.node.trust.roster_enforcement import RosterEnforcement
@@ -47,6 +48,7 @@ class TrustCommands:
         self._enforcement, self._mesh, self._worker = enforcement, mesh, worker
         self._asked = ""
         self._refused: MaclusterError | None = None
+        node.signals.on(MessageRefused, self._not_understood)
 
     def view(self) -> TrustView:
         return self._view(self._identity, self._bus.now.trust)
@@ -124,12 +126,19 @@ class TrustCommands:
             following, self._assessment.of_all([(following.text_id, self._assessment.name(following.text_id))])
         )
 
+    def _not_understood(self, refused: MessageRefused) -> None:
+        if refused.frame == FrameType.KEY_CHANGE:
+            self._refuse(refused.device_id, refused.problem)
+
+    def _refuse(self, device_id: str, problem: Problem) -> None:
+        if device_id == self._asked:
+            self._refused = error_from(problem)
+            self._enforcement.news.set()
+
     async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
         """Handle a Mac's request for a new key, or an admin's refusal."""
         if isinstance(message, KeyRefused):
-            if device_id == self._asked:
-                self._refused = error_from(message.problem)
-                self._enforcement.news.set()
+            self._refuse(device_id, message.problem)
             return
         try:
             request = b"".join(message.request)
