@@ -149,10 +149,9 @@ def rot(model: Path, hashes: Path) -> None:
     hashes.parent.mkdir(mode=0o700, parents=True)
     Manifests(hashes).of(model)
     shard = shard_of(model, WEIGHT)
+    before = shard.stat().st_ctime_ns
     change_byte(shard, place_of(shard, WEIGHT) + 3, lambda byte: byte ^ 0x80)
-    remembered = json.loads(hashes.read_bytes())
-    remembered[str(shard.resolve())]["ctime_ns"] = shard.stat().st_ctime_ns
-    hashes.write_text(json.dumps(remembered))
+    hashes.write_text(hashes.read_text().replace(str(before), str(shard.stat().st_ctime_ns)))
 
 
 def flip(model: Path) -> None:
@@ -190,7 +189,7 @@ async def lets_go(macs: Macs) -> None:
         pytest.param(truncate, "mbp: model-00002-of-00003.safetensors is cut short", marks=pytest.mark.nightly),
         (drop, "mbp: model-00002-of-00003.safetensors is missing in drop."),
         pytest.param(estrange, "'nonesuch'", marks=pytest.mark.nightly),
-        (replace, "mbp: replace on this Mac is"),
+        pytest.param(replace, "mbp: replace on this Mac is", marks=pytest.mark.nightly),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -208,7 +207,7 @@ async def test_a_copy_that_differs_on_one_mac_is_refused(macs: Macs, damage: Cal
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (flip, "is not the same file as on studio."),
+        pytest.param(flip, "is not the same file as on studio.", marks=pytest.mark.nightly),
         (truncate, "model-00002-of-00003.safetensors is cut short"),
         (drop, "model-00002-of-00003.safetensors is missing"),
         (estrange, "'nonesuch'"),
@@ -236,8 +235,17 @@ async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Mac
     assert "choose another version" in refused.value.fix
 
 
-async def test_a_good_model_is_verified_against_the_whole_of_it_after_a_bad_one_and_answers(macs: Macs) -> None:
+async def test_unloading_while_the_whole_model_runs_ends_it_and_the_next_load_is_verified_against_it_and_answers(
+    macs: Macs,
+) -> None:
+    """Also after a bad model."""
     (expected,) = reference(macs.model, ["a hop is"], 8)
+    loading = asyncio.create_task(macs.load("good", verify=True))
+    await until(lambda: any("reference_model" in line for line in our_children()))
+    await macs.demo.head.client.unload()
+    await until(lambda: not any("reference_model" in line for line in our_children()))
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
     loaded = await macs.load("good", verify=True)
     assert loaded.proof.startswith("Verified: logits equal those of the whole model on one Mac (largest difference")
     assert len(our_children()) == 4, "the whole model is gone again"
@@ -245,21 +253,12 @@ async def test_a_good_model_is_verified_against_the_whole_of_it_after_a_bad_one_
 
 
 async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Macs) -> None:
-    assert (await macs.load("rotten")).proof.startswith("Proved"), "its checksum is remembered, and it computes"
+    assert (await macs.load("rotten")).proof.startswith("Proved with 24 tokens"), (
+        "its checksum is remembered, and it computes"
+    )
     with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
         await macs.load("rotten", verify=True)
     assert "download the model again" in refused.value.fix
-
-
-async def test_unloading_while_the_whole_model_runs_ends_it_too(macs: Macs) -> None:
-    loading = asyncio.create_task(macs.load("good", verify=True))
-    await until(lambda: any("reference_model" in line for line in our_children()))
-    await macs.demo.head.client.unload()
-    await until(lambda: not any("reference_model" in line for line in our_children()))
-    loading.cancel()
-    await asyncio.gather(loading, return_exceptions=True)
-    assert (await macs.load("good")).proof.startswith("Proved with 24 tokens")
-    assert len(our_children()) == 4
 
 
 async def until(reached: Callable[[], bool]) -> None:
@@ -290,7 +289,7 @@ async def test_a_proof_that_is_cut_short_is_given_anew_over_the_next_links_and_l
         def reroute(stage: int, port: int) -> int:
             return bad.before(port) if stage == 1 else port
 
-        with worker_ring(macs.model, (3, 6), reroute=reroute) as ring:
+        with worker_ring(macs.model, (4,), reroute=reroute) as ring:
             assert isinstance(proof_of(ring), LinkBroken)
             assert bad.faults == 1
             ring.relink()
