@@ -18,12 +18,12 @@ import pytest_asyncio
 from core.demo import DEMO_MODEL
 from core.errors import Busy
 from core.events import RequestStarted
-from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.settings import DEFAULT_ROWS, PREFILL_CHUNK, QUEUE_LIMIT
 from tests.support.borrowing import borrowing
 from tests.support.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
 from tests.support.command import macluster
+from tests.support.maker import make_model
 from tui.cli.demo import Demo
 from tui.cli.pair_bench import PairWays
 from tui.cli.parser import DEMO_PROMPT

@@ -22,7 +22,6 @@ from core.errors import (
 )
 from core.models.files.catalog import BrokenModel, Catalog, read_model
 from core.models.files.manifest import Manifests
-from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.token_log import AnswerRecord, TokenLog, forget_shared, read_token_log, unfinished
 from core.node.disks.conversations import Conversations
@@ -36,6 +35,7 @@ from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from tests.support.disks import make_unreadable
 from tests.support.macs import bundle, chain, mac
+from tests.support.maker import make_model
 from tui.control import preferences
 
 SECRET = b"s" * 32

@@ -23,20 +23,7 @@ from core.node.ring.worker_supervisor import WorkerReported
 from core.node.trust.roster_enforcement import MacsRevoked
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
 from core.requests.conversations import SessionName
-from core.worker.messages import (
-    AnswerDone,
-    Departed,
-    Listening,
-    Mirrored,
-    Prefilled,
-    Restored,
-    SessionFailed,
-    SessionLoaded,
-    SessionSaved,
-    Token,
-    Unmirrored,
-    WantSpans,
-)
+from core.worker import messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +78,17 @@ class AnswersRoom(Room):
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
-            case PromptLogprobs() | Departed() | Token() | Prefilled() | AnswerDone():
+            case (
+                PromptLogprobs() | messages.Departed() | messages.Token() | messages.Prefilled() | messages.AnswerDone()
+            ):
                 self.answers.handle_report(report)
-            case Mirrored() | Unmirrored() | WantSpans() | Restored():
+            case messages.Mirrored() | messages.Unmirrored() | messages.WantSpans() | messages.Restored():
                 self.answers.handle_mirror_report(report)
             case Batch():
                 self.answers.counted(report)
-            case SessionSaved() | SessionLoaded() | SessionFailed():
+            case messages.SessionSaved() | messages.SessionLoaded() | messages.SessionFailed():
                 self.sessions.handle_report(report)
-            case Listening():
+            case messages.Listening():
                 self.node.tasks.spawn("Forgetting unfinished sessions", self.sessions.forget_unfinished())
 
     def _revoked(self, revoked: MacsRevoked) -> None:

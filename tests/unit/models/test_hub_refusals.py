@@ -22,8 +22,8 @@ from core.models.files.hub_download import explained
 from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder
 from core.models.files.hub_reader import FIRST_WAIT_S, Patience
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
+from tests.support.maker import make_model
 from tests.support.models import read_entry, scan
 
 
