@@ -59,6 +59,7 @@ class Home(msgspec.Struct, frozen=True):
     sessions = HomeFile("sessions")  # saved sessions, one sealed file each
     conversations = HomeFile("conversations")  # texts of conversations, one sealed file each
     split_profiles = HomeFile("split-profiles")  # results of examining models, one file per model
+    references = HomeFile("whole-logits")  # logits of whole models on this Mac, one file per model
     pairing_attempts = HomeFile("pairing-attempts.json")  # times of failed pairing attempts
     api_keys = HomeFile("api-keys.json")  # hashes of the API keys
     api_certificate = HomeFile("api-certificate")  # certificate and key of the API for other machines

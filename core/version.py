@@ -1,12 +1,18 @@
-"""Versions of macluster."""
+"""Versions of macluster: the program's, and the hash of how it computes.
+
+Raise COMPUTE_REVISION when a stage computes other numbers than before.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 RELEASE: Final = "0.1.0"
+COMPUTE_REVISION: Final = 1
 
 _HERE: Final = Path(__file__).resolve()
 
@@ -18,6 +24,25 @@ def program_version() -> str:
     Call it when a process starts: an update changes the files.
     """
     return _with(RELEASE, commit())
+
+
+@cache
+def compute_hash() -> str:
+    """16 hex digits, the same in processes that compute a stage alike: a ring needs one hash. MLX's version isn't part
+    of it: its versions round differently, as chips do. Call it when a process starts: an update changes the files.
+    """
+    parts = [str(COMPUTE_REVISION).encode(), package_version("mlx-lm").encode()]
+    slicing = sorted(_HERE.parent.glob("models/slicing/*.py"))
+    parts += [file.name.encode() + b"\0" + file.read_bytes() for file in slicing]
+    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
+def package_version(package: str) -> str:
+    """The version of an installed package, "" without one."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def is_checkout() -> bool:
