@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast nightly newest real search fuzz chaos soak lint dist installed evaluated screenshots clean
+.PHONY: demo test fast nightly newest bounds real search fuzz chaos soak lint dist installed evaluated screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -17,7 +17,7 @@ test: $(STAMP)  ## every test that gates a change, five files side by side: most
 fast: $(STAMP)  ## the quick tests: none starts a node or a worker, or compares what a model computes
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
 
-nightly: $(STAMP) evaluated real newest  ## chaos, soak, held-out questions, real models, lm-eval, the newest Python
+nightly: $(STAMP) evaluated real newest bounds  ## chaos, soak, held-out questions, real models, lm-eval, the newest Python, bounds
 	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile
 	@$(BIN)/python -m tests.soak --hours 0.05
 
@@ -32,6 +32,17 @@ newest: $(STAMP)  ## `make test` on the newest Python here, or that uv brings, i
 	  echo "Not tested on a newer Python: none is here beside 3.$$has, and uv brings none."; \
 	else echo "Testing on $$("$$newest" --version), $$newest"; \
 	  $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$newest" $(CHECK); fi
+
+bounds: $(STAMP)  ## the quick tests with the lowest and with the newest packages that pyproject.toml allows, by uv
+	@if ! command -v uv >/dev/null; then echo "Not tested with other packages: uv is not here."; exit; fi; \
+	for which in lowest-direct highest; do \
+	  new=$(VENV)/$$which; python=$$new/bin/python; \
+	  rm -rf $$new && uv venv --quiet --seed --python $(BIN)/python $$new && \
+	  uv pip install --quiet --python $$python --resolution $$which --editable . && \
+	  has=$$($$python -c 'from importlib.metadata import version; print(version("cryptography"))') && \
+	  uv pip install --quiet --python $$python --editable '.[dev]' "cryptography-vectors==$$has" && \
+	  touch $$new/.installed && echo "Testing with $$which, cryptography $$has" && \
+	  $(MAKE) --no-print-directory VENV=$$new fast || exit; done
 
 real: $(STAMP)  ## a real model, tokenizers and chat templates, some 400 MB that package registries hold
 	@$(BIN)/python -m pytest tests/real -m "not nightly" -n 2 --dist loadfile
@@ -59,9 +70,9 @@ lint: $(STAMP)  ## style, types, import contracts, dead code, plain English
 	@$(BIN)/vulture
 	@$(BIN)/python -m tests.plain_english
 
-dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
+dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take, and the sdist (REPOSITORY=https://...: links)
 	@rm -rf build dist
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(BIN)/python -m build --outdir dist . >/dev/null
 	@ls dist/*.whl
 
 installed: dist  ## the wheel in an environment of its own runs demo, serve, doctor and verify

@@ -17,7 +17,10 @@ of its own. No node is needed, and a running one is not disturbed. Importing thi
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from core.engine.ring_model import RingModel
     from core.local.local_ring import local_ring
 
-__all__ = ["DEMO_MODEL", "RingModel", "local_ring"]
+__all__ = ["DEMO_MODEL", "RingModel", "local_ring", "main"]
 
 _HOMES: Final = {
     "DEMO_MODEL": "core.demo",  # folder of the model that comes with macluster
@@ -38,6 +41,20 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def main() -> None:
+    """Run the command `macluster`, in which other packages named `core` or `tui` don't stand in for macluster's."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    os.environ["PYTHONSAFEPATH"] = "1"  # the processes that it starts don't look into the folder of the user either
+    if any(not (found := find_spec(name)) or found.origin != f"{own}/{name}/__init__.py" for name in ("core", "tui")):
+        sys.path.insert(0, own)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
+    import_module("tui.cli.main").main()
+
+
+if __name__ == "__main__":
+    main()
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 ToolName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call."""
 
     name: ToolName
@@ -31,19 +31,19 @@ class CallRules(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.must_call) or any(tool.strict for tool in self.tools)
 
 
-class TextPart(msgspec.Struct, frozen=True, tag=True):
+class TextPart(msgspec.Struct, frozen=True, tag="TextPart"):
     """A piece of the answer's text."""
 
     text: str
 
 
-class ReasoningPart(msgspec.Struct, frozen=True, tag=True):
+class ReasoningPart(msgspec.Struct, frozen=True, tag="ReasoningPart"):
     """A piece of the reasoning before the answer."""
 
     text: str
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="ToolCall"):
     """One complete tool call."""
 
     id: str  # unique within its answer

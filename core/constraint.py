@@ -14,7 +14,7 @@ Source = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SOURCE)]
 Marker = Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=16)]
 
 
-class Grammar(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """A grammar and its source text."""
 
     kind: Literal["json_schema", "regex", "lark"]

@@ -141,10 +141,22 @@ class ProtocolError(LinkError):
     fix_by_default = "Run the same version of macluster on every Mac."
 
 
+class NotUnderstood(ProtocolError):
+    """A message of another version of macluster: it is ignored, and the link stays."""
+
+    def __init__(self, what: str, fix: str = "", *, message: str = "") -> None:
+        super().__init__(what, fix)
+        self.message = message  # its frame and tag
+
+
 class HandshakeError(LinkError):
     """The other end did not prove who it is."""
 
     fix_by_default = "If that Mac was reinstalled, pair it again."
+
+
+class OtherVersion(HandshakeError):
+    """The other end begins links in another version."""
 
 
 class WrongKey(HandshakeError):
@@ -213,6 +225,10 @@ class NodeUnreachable(NodeError):
     """No node runs on this Mac."""
 
     fix_by_default = "Start one: `macluster` with its screen, or `macluster node` without one."
+
+
+class VersionsDiffer(NodeError):
+    """The node and this command have different versions, and can't do this together."""
 
 
 class PortTaken(NodeError):

@@ -15,7 +15,7 @@ from core.numbers import Logprob, Moment, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
-PeerState = Literal["seen", "connected", "suspect", "lost"]
+PeerState = Literal["seen", "connected", "suspect", "lost", "needs an update"]
 StageStatus = Literal["waiting", "fetching", "comparing", "loading", "linking", "ready", "broken", "lost"]
 Topology = Literal["private", "forward", "reverse", "single", "tensor"]
 ParallelismChoice = Literal["auto", "tp", "pp", "single"]
@@ -36,8 +36,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     """Base of plain values."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of events; the JSON field `type` holds the class name."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag=""):
+    """Base of events; the JSON field `type` holds the tag, which each writes out."""
 
 
 class MacFigures(Value, frozen=True, kw_only=True):
@@ -66,9 +66,11 @@ class Peer(MacFigures, frozen=True, kw_only=True):
     is_self: bool = False
     address: str = ""  # tried first
     also_at: tuple[str, ...] = ()  # tried next, in order
-    problem: str = ""  # why it can't be reached
+    problem: str = ""  # why it can't be reached, or hold layers; what to do about it
     found_by: Literal["self", "bonjour", "address"] = "bonjour"
     rtt_s: float | None = None
+    version: str = ""  # of macluster
+    runs_on: str = ""  # other versions, in words
 
     @property
     def short_id(self) -> str:
@@ -138,6 +140,7 @@ class Plan(Value, frozen=True, kw_only=True):
     draft: str = ""  # model for speculative decoding on the head, "" for none
     draft_bytes: Size = 0  # its memory, in addition to the head's layers
     prefill: Prefill | None = None  # None: the ring reads all prompts
+    needs: tuple[str, ...] = ()  # what a member's macluster has to be able to do, of `core.version.CAPS`
 
     @property
     def name(self) -> str:
@@ -157,7 +160,7 @@ class Plan(Value, frozen=True, kw_only=True):
         return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
-class StageState(Event, frozen=True, kw_only=True):
+class StageState(Event, frozen=True, kw_only=True, tag="StageState"):
     """A stage changed."""
 
     device_id: str
@@ -169,7 +172,7 @@ class StageState(Event, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class HopSample(Event, frozen=True, kw_only=True):
+class HopSample(Event, frozen=True, kw_only=True, tag="HopSample"):
     """Totals of one directed link between neighbouring stages since the ring was last idle."""
 
     source: str
@@ -189,26 +192,26 @@ class HopSample(Event, frozen=True, kw_only=True):
     path: PathKind = ""
 
 
-class PeerSeen(Event, frozen=True, kw_only=True):
+class PeerSeen(Event, frozen=True, kw_only=True, tag="PeerSeen"):
     """A new Mac was found."""
 
     peer: Peer
 
 
-class PeerChanged(Event, frozen=True, kw_only=True):
+class PeerChanged(Event, frozen=True, kw_only=True, tag="PeerChanged"):
     """A known Mac changed."""
 
     peer: Peer
 
 
-class PeerGone(Event, frozen=True, kw_only=True):
+class PeerGone(Event, frozen=True, kw_only=True, tag="PeerGone"):
     """A Mac left."""
 
     device_id: str
     reason: str  # a sentence
 
 
-class TrustChanged(Event, frozen=True, kw_only=True):
+class TrustChanged(Event, frozen=True, kw_only=True, tag="TrustChanged"):
     """Trust level of the cluster: the weakest member of the active plan, else of the linked Macs."""
 
     level: Level
@@ -216,7 +219,7 @@ class TrustChanged(Event, frozen=True, kw_only=True):
     reason: str = ""  # why the level is below "paired"
 
 
-class PairingChanged(Event, frozen=True, kw_only=True):
+class PairingChanged(Event, frozen=True, kw_only=True, tag="PairingChanged"):
     """A step of pairing.
 
     "waiting": this Mac's window is open; "compare": both Macs show digits; then "paired", "failed" or "stopped" by the
@@ -233,13 +236,13 @@ class PairingChanged(Event, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class PlanProposed(Event, frozen=True, kw_only=True):
+class PlanProposed(Event, frozen=True, kw_only=True, tag="PlanProposed"):
     """A plan was made; loading starts."""
 
     plan: Plan
 
 
-class PlanLoaded(Event, frozen=True, kw_only=True):
+class PlanLoaded(Event, frozen=True, kw_only=True, tag="PlanLoaded"):
     """The model is loaded, and the ring computed a test step."""
 
     plan_gen: int
@@ -247,27 +250,27 @@ class PlanLoaded(Event, frozen=True, kw_only=True):
     proof: str = ""  # sentence: how far the result was checked
 
 
-class PlanFailed(Event, frozen=True, kw_only=True):
+class PlanFailed(Event, frozen=True, kw_only=True, tag="PlanFailed"):
     """The plan can't run, or stopped; a reload makes a new one."""
 
     plan_gen: int
     problem: Problem
 
 
-class PlanUnloaded(Event, frozen=True, kw_only=True):
+class PlanUnloaded(Event, frozen=True, kw_only=True, tag="PlanUnloaded"):
     """The model was unloaded on request."""
 
     plan_gen: int
 
 
-class PlanAdvice(Event, frozen=True, kw_only=True):
+class PlanAdvice(Event, frozen=True, kw_only=True, tag="PlanAdvice"):
     """Advice about the loaded plan; sent again when an answer changes it."""
 
     plan_gen: int
     text: str  # a sentence, "" for none
 
 
-class Progress(Event, frozen=True, kw_only=True):
+class Progress(Event, frozen=True, kw_only=True, tag="Progress"):
     """Progress of a long task."""
 
     task: str  # "prefill", "load" or SPEED_TEST
@@ -277,11 +280,11 @@ class Progress(Event, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class ModelsChanged(Event, frozen=True, kw_only=True):
+class ModelsChanged(Event, frozen=True, kw_only=True, tag="ModelsChanged"):
     """Files on a linked Mac changed: ask again how models fit."""
 
 
-class Transfer(Event, frozen=True, kw_only=True):
+class Transfer(Event, frozen=True, kw_only=True, tag="Transfer"):
     """A download or copy of model files to a Mac. Files of a stopped or failed transfer are kept for the next one. A
     paused one ends when another transfer to that Mac starts.
     """
@@ -303,7 +306,7 @@ class Transfer(Event, frozen=True, kw_only=True):
         return self.state in ("done", "failed", "stopped")
 
 
-class RequestStarted(Event, frozen=True, kw_only=True):
+class RequestStarted(Event, frozen=True, kw_only=True, tag="RequestStarted"):
     """A request was admitted."""
 
     request_id: str
@@ -311,7 +314,7 @@ class RequestStarted(Event, frozen=True, kw_only=True):
     client: str = ""  # name of the API key, "" for this Mac's own clients
 
 
-class TokenEvent(Event, frozen=True, kw_only=True):
+class TokenEvent(Event, frozen=True, kw_only=True, tag="TokenEvent"):
     """One committed token."""
 
     request_id: str
@@ -332,7 +335,7 @@ class TokenLogprobs(Value, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()  # texts of the token and of those in `top`
 
 
-class PromptLogprobs(Event, frozen=True, kw_only=True):
+class PromptLogprobs(Event, frozen=True, kw_only=True, tag="PromptLogprobs"):
     """Logprobs of tokens of a prompt. After a Mac is lost they may come again."""
 
     request_id: str
@@ -356,7 +359,7 @@ class AnswerFigures(Event, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class RequestDone(AnswerFigures, frozen=True, kw_only=True):
+class RequestDone(AnswerFigures, frozen=True, kw_only=True, tag="RequestDone"):
     """A request ended."""
 
     text: str = ""  # held back until the end of the answer
@@ -364,7 +367,7 @@ class RequestDone(AnswerFigures, frozen=True, kw_only=True):
     is_valid: bool | None = None  # whether it has the requested shape (False if cut off); None: no shape
 
 
-class Recovery(Event, frozen=True, kw_only=True):
+class Recovery(Event, frozen=True, kw_only=True, tag="Recovery"):
     """Recovery of the plan that this Mac leads after a Mac failed.
 
     "suspect": `mac` is silent; "stuck": all Macs respond, but no step returns; "hold": `mac` is lost; "resume":
@@ -387,7 +390,7 @@ class Recovery(Event, frozen=True, kw_only=True):
     choices: tuple[RecoveryChoice, ...] = ()  # what the user can choose, the default first
 
 
-class LogLine(Event, frozen=True, kw_only=True):
+class LogLine(Event, frozen=True, kw_only=True, tag="LogLine"):
     """A log line of a Mac's node."""
 
     at: float  # seconds since the epoch, clock of the Mac that sends this event, within half a round trip
@@ -396,7 +399,7 @@ class LogLine(Event, frozen=True, kw_only=True):
     text: str  # clean
 
 
-class Counters(Event, frozen=True, kw_only=True):
+class Counters(Event, frozen=True, kw_only=True, tag="Counters"):
     """Network events of this node since it started; `links_open` and `mdns_records` are current numbers."""
 
     accepted: int = 0  # connections that got a handshake
@@ -407,6 +410,7 @@ class Counters(Event, frozen=True, kw_only=True):
     failed_auth: int = 0
     timed_out: int = 0
     links_open: int = 0
+    ignored_messages: int = 0  # of other versions of macluster
     pairing_attempts: int = 0
     mdns_records: int = 0
     mdns_evicted: int = 0
@@ -435,7 +439,7 @@ class BatchLane(Value, frozen=True, kw_only=True):
     in_flight: bool = False  # a step is on the ring
 
 
-class ApiStopped(Event, frozen=True, kw_only=True):
+class ApiStopped(Event, frozen=True, kw_only=True, tag="ApiStopped"):
     """The API for other programs was switched off."""
 
 
@@ -448,19 +452,25 @@ class ApiClient(Value, frozen=True, kw_only=True):
     asking: int = 0  # requests running now
 
 
-class ApiClients(Event, frozen=True, kw_only=True):
+class ApiClients(Event, frozen=True, kw_only=True, tag="ApiClients"):
     """The API keys of this Mac, oldest first."""
 
     clients: tuple[ApiClient, ...] = ()
 
 
-class LedElsewhere(Event, frozen=True, kw_only=True):
+class LedElsewhere(Event, frozen=True, kw_only=True, tag="LedElsewhere"):
     """Requests to this Mac are served by another one."""
 
     model: str = ""  # what it loaded; "": none
 
 
-class ApiServed(Event, frozen=True, kw_only=True):
+class InstallationChanged(Event, frozen=True, kw_only=True, tag="InstallationChanged"):
+    """macluster was updated or removed while this node runs."""
+
+    text: str  # a sentence; "": it is again as it was
+
+
+class ApiServed(Event, frozen=True, kw_only=True, tag="ApiServed"):
     """The API for other programs is on."""
 
     url: str
@@ -468,14 +478,14 @@ class ApiServed(Event, frozen=True, kw_only=True):
     warning: str = ""  # for the user to keep in mind
 
 
-class Batch(Event, frozen=True, kw_only=True):
+class Batch(Event, frozen=True, kw_only=True, tag="Batch"):
     """Work of the head, sent twice a second while there is any. The last three figures share the plan's `context`."""
 
     rows: tuple[BatchRow, ...] = ()  # running, then queued, each in order
     lanes: tuple[BatchLane, ...] = ()  # by number
     chunks: int = 0  # prompt chunks on the ring
     used_tokens: int = 0  # held by running rows
-    reserved_tokens: int = 0  # held by running rows, or still needed by them
+    reserved_tokens: int = 0  # held by running rows, or soon needed by them
     parked_tokens: int = 0  # of finished answers, kept until the memory is needed
 
     @property
@@ -491,7 +501,7 @@ class Batch(Event, frozen=True, kw_only=True):
         return sum(lane.in_flight for lane in self.lanes)
 
 
-class Snapshot(Event, frozen=True, kw_only=True):
+class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
     """State after all events so far; the first event of every stream."""
 
     version: str = ""
@@ -514,6 +524,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
     led_elsewhere: str = ""
+    outdated: str = ""  # sentence: macluster was updated or removed while this node runs
 
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
@@ -548,6 +559,7 @@ AnyEvent = (
     | ApiStopped
     | ApiClients
     | LedElsewhere
+    | InstallationChanged
 )
 
 SPEED_TEST = "speed test"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -12,10 +12,7 @@ from core.errors import UsageError
 _PATH: Final = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w*")
 _EXPECTED: Final = re.compile(r"Expected `([^`]+)`(?: of length)?(?: (<=|>=|<|>|==) (\S+?))?(?:, got `([^`]+)`)?$")
-_NAMED: Final = (
-    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not supported"),
-    (re.compile(r"Object missing required field `([^`]+)`"), "{} is missing"),
-)
+_MISSING: Final = re.compile(r"Object missing required field `([^`]+)`")
 _HALF: Final = re.compile(
     rb"(?<!\\ud[89ab][0-9a-f]{2})\\ud[c-f][0-9a-f]{2}|\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])", re.IGNORECASE
 )
@@ -48,6 +45,21 @@ def decoded(raw: bytes, kind: type[_T], *, as_written: bool = False) -> _T:
         raise UsageError(_broken(raw, str(error))) from error
 
 
+def check_known(raw: Any, value: object) -> None:
+    """Raise UsageError if the builtins `raw` have a field that `value`, decoded from them, has not."""
+    if isinstance(value, msgspec.Struct) and isinstance(raw, dict):
+        tag = value.__struct_config__.tag_field
+        names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        for name in raw:
+            if name in names:
+                check_known(raw[name], getattr(value, names[name]))
+            elif name != tag:
+                raise UsageError(f"{_spoken(name).capitalize()} is not supported.")
+    elif isinstance(value, tuple):
+        for each, decoded_one in zip(raw, value, strict=True):
+            check_known(each, decoded_one)
+
+
 def _broken(raw: bytes, said: str) -> str:
     """Say why bytes are not JSON."""
     if not raw.strip():
@@ -68,9 +80,8 @@ def plain(error: msgspec.MsgspecError, *, as_written: bool = False) -> str:
     spoken = str if as_written else _spoken
     path = _PATH.search(said)
     said = said[: path.start()] if path else said
-    for pattern, sentence in _NAMED:
-        if found := pattern.match(said):
-            return sentence.format(spoken(found[1]))
+    if found := _MISSING.match(said):
+        return f"{spoken(found[1])} is missing"
     fields = _FIELD.findall(path[1]) if path else []
     name = spoken(fields[-1]) if fields else "it"
     if found := _EXPECTED.match(said):

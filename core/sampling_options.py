@@ -33,7 +33,7 @@ class Option(NamedTuple):
     short: str = ""  # in the chat's title, if not the label
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How a token is chosen, by mlx-lm's samplers and logits processors. The defaults choose the most likely token.
 
     `top_k` 0, `top_p` 0 and `min_p` 0 are off. A penalty covers the last `..._context` tokens, the prompt included.

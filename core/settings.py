@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, overload
 
 import msgspec
 
@@ -29,48 +29,59 @@ KV_BITS: Final = (4, 8)
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
+ROW_GROWTH: Final = 256  # tokens of memory that a request needs beyond its prompt to start
 # names, in the environment, what MLX computes on: "cpu", or the GPU where there is one
 DEVICE: Final = "MACLUSTER_DEVICE"
 
 
 class HomeFile:
-    """A path inside the state folder."""
+    """A path inside the state folder, and the newest format of the file, or of the files in the folder; 0 for none."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, format: int = 0) -> None:
+        self.name, self.format = name, format
 
-    def __get__(self, home: Home, _: type[Home]) -> Path:
-        return home.root / self.name
+    @overload
+    def __get__(self, home: None, _: type[Home]) -> HomeFile: ...
+    @overload
+    def __get__(self, home: Home, _: type[Home]) -> Path: ...
+    def __get__(self, home: Home | None, _: type[Home]) -> HomeFile | Path:
+        return home.root / self.name if home else self
 
 
 class Home(msgspec.Struct, frozen=True):
-    """The state folder of one node (0700)."""
+    """The state folder of one node (0700). Raise a file's format with every change of it, also for a new field
+    (`core.trust.file_formats`).
+    """
 
     root: Path
 
-    identity = HomeFile("identity")  # device key and certificate
-    rosters = HomeFile("rosters")  # signed rosters, one file per epoch
+    identity = HomeFile("identity", 1)  # device key and certificate
+    rosters = HomeFile("rosters", 1)  # signed rosters, one file per epoch
     socket = HomeFile("node.sock")  # Unix socket of the local API (0600)
     lock = HomeFile("node.lock")  # locked while a node runs here; contains its process id
     log = HomeFile("node.log")  # log, JSON lines
-    last_run = HomeFile("last-run.json")  # reason of a failed start or a crash (0600); absent after a clean exit
+    last_run = HomeFile("last-run.json", 1)  # reason of a failed start or a crash (0600); absent after a clean exit
     stderr_log = HomeFile("node.stderr")  # standard error of a node without a terminal
-    tokens = HomeFile("token-logs")  # sealed token logs
-    sessions = HomeFile("sessions")  # saved sessions, one sealed file each
-    conversations = HomeFile("conversations")  # texts of conversations, one sealed file each
-    split_profiles = HomeFile("split-profiles")  # results of examining models, one file per model
-    references = HomeFile("whole-logits")  # logits of whole models on this Mac, one file per model
-    pairing_attempts = HomeFile("pairing-attempts.json")  # times of failed pairing attempts
-    api_keys = HomeFile("api-keys.json")  # hashes of the API keys
+    tokens = HomeFile("token-logs", 1)  # sealed token logs
+    sessions = HomeFile("sessions", 1)  # saved sessions, one sealed file each
+    conversations = HomeFile("conversations", 2)  # texts of conversations, one sealed file each
+    split_profiles = HomeFile("split-profiles", 1)  # results of examining models, one file per model
+    references = HomeFile("whole-logits", 1)  # logits of whole models on this Mac, one file per model
+    pairing_attempts = HomeFile("pairing-attempts.json", 1)  # times of failed pairing attempts
+    api_keys = HomeFile("api-keys.json", 1)  # hashes of the API keys
     api_certificate = HomeFile("api-certificate")  # certificate and key of the API for other machines
-    typed = HomeFile("typed.jsonl")  # input history of `macluster run`, JSON lines
-    seen = HomeFile("seen.json")  # Macs met before
-    addresses = HomeFile("addresses.json")  # last known addresses of the members
-    throughput = HomeFile("measured-speeds.json")  # measured speeds of the Macs
-    stages = HomeFile("layers-held.json")  # layers of each model that this Mac loaded last
-    paused = HomeFile("paused.json")  # paused transfers; absent if none is paused
-    models = HomeFile("models")  # models of this Mac, one directory each
-    hashes = HomeFile("hashes.json")  # cached SHA-256 hashes of model files
+    typed = HomeFile("typed.json", 1)  # input history of `macluster run`
+    seen = HomeFile("seen.json", 1)  # Macs met before
+    addresses = HomeFile("addresses.json", 1)  # last known addresses of the members
+    throughput = HomeFile("measured-speeds.json", 1)  # measured speeds of the Macs
+    stages = HomeFile("layers-held.json", 1)  # layers of each model that this Mac loaded last
+    paused = HomeFile("paused.json", 1)  # paused transfers; absent if none is paused
+    theme = HomeFile("tui.json", 1)  # the theme chosen last
+    models = HomeFile("models", 1)  # models of this Mac, one directory each; the format is of `.blocks`, `.hub` ...
+    hashes = HomeFile("hashes.json", 1)  # cached SHA-256 hashes of model files
+
+
+HOME_FILES: Final = frozenset(each.name for each in vars(Home).values() if isinstance(each, HomeFile))
 
 
 def default_home() -> Home:

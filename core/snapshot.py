@@ -76,6 +76,8 @@ def _after(now: events.Snapshot, event: events.AnyEvent) -> events.Snapshot:  # 
             return change(now, clients=clients)
         case events.LedElsewhere(model=model):
             return change(now, led_elsewhere=model)
+        case events.InstallationChanged(text=text):
+            return change(now, outdated=text)
         case events.ApiServed():
             return change(now, api=event)
         case _:

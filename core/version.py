@@ -1,20 +1,28 @@
-"""Versions of macluster: the program's, and the hash of how it computes.
+"""Versions of macluster: the program's, that of what Macs say to each other and that of what is said on this Mac's
+socket, and the hash of how a stage computes.
 
-Raise COMPUTE_REVISION when a stage computes other numbers than before.
+Raise the newest number of WIRE when Macs of the version before can't understand a message, of LOCAL when commands of
+the version before can't understand a request's reply, and COMPUTE_REVISION when a stage computes other numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 RELEASE: Final = "0.1.0"
+WIRE: Final = (1, 1)  # oldest and newest version of the messages between Macs
 COMPUTE_REVISION: Final = 1
+CAPS: Final[frozenset[str]] = frozenset()  # what this version can do that a plan may need and WIRE doesn't say
+LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and events on this Mac's socket
+HEADER: Final = "X-Macluster-Version"  # of every request and reply there
 
 _HERE: Final = Path(__file__).resolve()
+_WRITTEN: Final = re.compile(r'^RELEASE: Final = "(.+)"$', re.MULTILINE)
 
 
 @cache
@@ -26,15 +34,10 @@ def program_version() -> str:
     return _with(RELEASE, commit())
 
 
-@cache
-def compute_hash() -> str:
-    """16 hex digits, the same in processes that compute a stage alike: a ring needs one hash. MLX's version isn't part
-    of it: its versions round differently, as chips do. Call it when a process starts: an update changes the files.
-    """
-    parts = [str(COMPUTE_REVISION).encode(), package_version("mlx-lm").encode()]
-    slicing = sorted(_HERE.parent.glob("models/slicing/*.py"))
-    parts += [file.name.encode() + b"\0" + file.read_bytes() for file in slicing]
-    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+def version_on_disk() -> str:
+    """The version that a process would have that starts now. Raises OSError if macluster was removed."""
+    written = _WRITTEN.search(_HERE.read_text())
+    return _with(written[1] if written else RELEASE, commit())
 
 
 def package_version(package: str) -> str:
@@ -43,6 +46,31 @@ def package_version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+@cache
+def compute_hash() -> str:
+    """16 hex digits, the same in processes that compute a stage alike: a ring needs one hash. MLX's version isn't part
+    of it: its versions round differently, as chips do. Call it when a process starts: an update changes the files.
+    """
+    parts = [str(COMPUTE_REVISION).encode(), package_version("mlx-lm").encode()]
+    parts += [
+        file.name.encode() + b"\0" + file.read_bytes()
+        for file in sorted((_HERE.parent / "models" / "slicing").glob("*.py"))
+    ]
+    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
+def release_of(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def difference(node: str, command: str) -> str:
+    """A sentence for users of a command whose version isn't the node's; "" if they are equal, or one is unknown."""
+    if node == command or not (node and command):
+        return ""
+    cure = "`macluster restart`" if _number(node) <= _number(command) else "start the newer macluster"
+    return f"The node runs {node}, this is {command}: {cure}."
 
 
 def is_checkout() -> bool:
@@ -74,3 +102,7 @@ def _checked_out(folder: Path) -> str:
 
 def _with(release: str, commit: str) -> str:
     return f"{release}+{commit}" if commit else release
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", release_of(version))]

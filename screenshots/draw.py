@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
 from screenshots import architecture, moving, png, record, recording, timeline
-from screenshots.scenes import SCENES, SIZES, Size, colours_of, drawn, text_of
+from screenshots.scenes import SCENES, SIZES, THEMES, Size, colours_of, drawn, text_of
 from tui.app import MaclusterApp
 
 TEXTS = Path(__file__).parent / "text"
 
 
-async def look(name: str, *, picture: bool = False) -> dict[str, str]:
+async def look(name: str, themes: Sequence[str] = THEMES, *, picture: bool = False) -> dict[str, str]:
     """A scene as text by the file's name, in each size: the screen, then the colours of its themes.
 
     Draws the `picture`, too.
@@ -39,7 +40,7 @@ async def look(name: str, *, picture: bool = False) -> dict[str, str]:
     # the help names the file where keys are changed
     with patch.dict(os.environ, XDG_CONFIG_HOME="/Users/anna/.config"):
         for sizes in [SIZES] if SCENES[name].resizes else [[size] for size in SIZES]:
-            if missing := await drawn(name, told, sizes, take):
+            if missing := await drawn(name, told, sizes, themes, take):
                 raise LookupError(f"The recording {SCENES[name].recording} lacks {missing}; run `make screenshots`.")
     return looks
 

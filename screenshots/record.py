@@ -14,6 +14,7 @@ from typing import Final
 import httpx2
 import msgspec
 import psutil
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from core.demo import DEMO_MODEL
@@ -169,7 +170,7 @@ async def pulling() -> None:
             await pilot.pause(1.0)
             played = tuple(slowed(client.told[mark:], expected))
             lost = next(i for i, (told_at, _) in enumerate(client.told[mark:]) if told_at >= lost_at)
-            moving.save(moving.Played(state=begun, at=at, lost_at=played[lost][0], events=played))
+            moving.save(moving.Played(state=of_any_version(begun), at=at, lost_at=played[lost][0], events=played))
 
 
 async def serving() -> None:
@@ -230,6 +231,11 @@ async def ask(app: MaclusterApp, pilot: Pilot[None], question: str) -> None:
     await settled(app, pilot)
 
 
+def of_any_version(state: UiState) -> UiState:
+    """The state without the node's version: pictures are drawn again by later ones."""
+    return replace(state, snapshot=replace(state.snapshot, version=""))
+
+
 async def keep(name: str, demo: Demo, app: MaclusterApp, pilot: Pilot[None], state: UiState | None = None) -> None:
     """Lead the app through the scenes of that recording, and write the result."""
     state, at = state or app.state, time.time()
@@ -241,7 +247,7 @@ async def keep(name: str, demo: Demo, app: MaclusterApp, pilot: Pilot[None], sta
             await until(lambda: app.screen is app.dashboard or _left(app), pilot)
             app.dashboard.action_panes() if app.dashboard.has_class("zoom-left", "zoom-chat") else None
     hidden = {str(Path(demo.model).parent): "/models", str(demo.home.root): "/Users/you/.macluster"}
-    recording.save(name, Recording(state=state, at=at, replies=dict(client.replies)), hidden)
+    recording.save(name, Recording(state=of_any_version(state), at=at, replies=dict(client.replies)), hidden)
     print(f"{name}: {len(client.replies)} answers")
 
 

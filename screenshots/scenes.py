@@ -105,10 +105,14 @@ def colours_of(app: MaclusterApp) -> str:
 
 
 async def drawn(
-    name: str, recording: Recording, sizes: Sequence[Size], then: Callable[[MaclusterApp, Size], None]
+    name: str,
+    recording: Recording,
+    sizes: Sequence[Size],
+    themes: Sequence[str],
+    then: Callable[[MaclusterApp, Size], None],
 ) -> list[str]:
     """Draw a scene from its recording and hand the app to `then` in each size, and in the first of `SIZES` in each
-    theme; returns requests without a reply.
+    of the `themes`; returns requests without a reply.
     """
     client = ReplayingClient(recording)
     state = replace(recording.state, ticked_at=recording.at)
@@ -126,7 +130,7 @@ async def drawn(
             for size in sizes:
                 if size != sizes[0]:
                     await pilot.resize_terminal(*size)
-                for theme in THEMES if size == SIZES[0] else THEMES[:1]:
+                for theme in themes if size == SIZES[0] else themes[:1]:
                     app.theme = theme
                     await settled(app, pilot, looks=2 if size == sizes[0] else SETTLED)
                     then(app, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -27,6 +28,10 @@ def main(wheel: Path) -> None:
     """Run all checks; raises if one fails."""
     names = ZipFile(wheel).namelist()
     assert not [name for name in names if name.startswith(LEFT_OUT)], "the wheel holds what nobody needs who runs it"
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as source:
+        held = {name.partition("/")[2] for name in source.getnames()}
+    assert {"tests/conftest.py", "screenshots/draw.py", "Makefile", "CHANGELOG.md", "SECURITY.md"} <= held
     with tempfile.TemporaryDirectory(prefix="mc-") as folder:
         program, environment = installed(wheel, Path(folder) / "env"), of_nobody(folder)
 

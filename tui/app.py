@@ -35,6 +35,7 @@ from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
 from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
+from tui.control.node_restart import restart
 from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, FULL_FPS, Preferences
@@ -256,6 +257,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
             return
         self._node.start(*(() if port is None else ("--port", str(port))))
         self._events.lose(None)
+
+    def action_restart_node(self) -> None:
+        self.in_background(restart, self)
 
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, CommandPalette):

@@ -16,12 +16,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from core.errors import NodeUnreachable, Problem, UsageError, error_from
+from core.errors import (
+    Busy,
+    MaclusterError,
+    NodeError,
+    NodeUnreachable,
+    Problem,
+    UsageError,
+    VersionsDiffer,
+    error_from,
+)
 from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.requests.api import ApiKeyName, NewApiKey
-from core.requests.body import Body, Done
+from core.requests.body import Body, Done, without_defaults
 from core.requests.checks import Finding, SpeedRequest, SpeedResult
 from core.requests.conversations import (
     Conversation,
@@ -34,6 +43,7 @@ from core.requests.conversations import (
 )
 from core.requests.disks import CopyRequest, DiskUse, DownloadRequest, TransferOrder, Trimmable, TrimRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest, RecoveryOrder
+from core.requests.restart import RestartOrder, RestartReport
 from core.requests.trace import TraceRequest, TraceResult
 from core.requests.trust import (
     Address,
@@ -49,6 +59,7 @@ from core.requests.trust import (
     TrustView,
 )
 from core.settings import Home
+from core.version import HEADER, difference, program_version
 
 if TYPE_CHECKING:
     import httpx2
@@ -57,6 +68,7 @@ _T = TypeVar("_T")
 _B = TypeVar("_B", bound=Body)
 
 ANSWER_S = 30.0
+QUIET_S = 1.0  # between two looks whether answers have ended
 LOAD_S = 120.0
 _DATA = b"data: "
 
@@ -97,7 +109,7 @@ class NodeClient:
         # no TLS on a unix socket; without this context the library would load all authorities
         no_authorities = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=no_authorities)
-        return httpx2.AsyncClient(transport=transport, base_url="http://node")
+        return httpx2.AsyncClient(transport=transport, base_url="http://node", headers={HEADER: program_version()})
 
     async def __aenter__(self) -> NodeClient:
         return self
@@ -114,8 +126,8 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/events", timeout=httpx2.Timeout(10.0, read=None)) as reply:
-                async for said in stream_of(reply):
-                    yield decode_event(said)
+                async for event in _values(reply, decode_event):
+                    yield event
         except httpx2.ConnectError as error:
             raise self._gone(error) from error
         except httpx2.TransportError:
@@ -149,6 +161,16 @@ class NodeClient:
 
     async def cancel(self, request_id: str) -> None:
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
+
+    restart = _post("/v1/restart", RestartOrder, RestartReport)
+
+    async def restart_when_quiet(self) -> None:
+        """Restart the node as soon as no answer is being written."""
+        while True:
+            with suppress(Busy):
+                await self.restart(RestartOrder(go=True))
+                return
+            await asyncio.sleep(QUIET_S)
 
     # Measure a hop; Progress events of the task "speed test" report how far it is.
     test_speed = _post("/v1/speedtest", SpeedRequest, SpeedResult)
@@ -206,8 +228,8 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/check", timeout=ANSWER_S) as reply:
-                async for said in stream_of(reply):
-                    yield msgspec.json.decode(said, type=Finding)
+                async for finding in _values(reply, msgspec.json.Decoder(Finding).decode):
+                    yield finding
         except httpx2.TransportError as error:
             raise self._gone(error) from error
 
@@ -256,14 +278,17 @@ class NodeClient:
     ) -> _T:
         import httpx2
 
-        content = None if body is None else msgspec.json.encode(body)
+        content = None if body is None else msgspec.json.encode(without_defaults(body))
         try:
             reply = await self._http.request(method, path, content=content, timeout=timeout_s)
         except httpx2.TransportError as error:
             raise self._gone(error) from error
         if reply.status_code >= 400:
-            raise error_from(_problem_of(reply))
-        return msgspec.json.decode(reply.content, type=kind)
+            raise _refusal(reply)
+        try:
+            return msgspec.json.decode(reply.content, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise _unreadable(reply) from error
 
 
 async def is_listening(home: Home) -> bool:
@@ -295,6 +320,23 @@ async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
                 yield line[len(_DATA) :]
 
 
+async def _values(reply: httpx2.Response, decode: Callable[[bytes], _T]) -> AsyncIterator[_T]:
+    """The values of a stream, skipping what only another version knows. The first is needed: a Snapshot."""
+    if reply.status_code >= 400:
+        await reply.aread()
+        raise _refusal(reply)
+    has_begun = False
+    async for said in stream_of(reply):
+        try:
+            value = decode(said)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if not has_begun:
+                raise _unreadable(reply) from error
+        else:
+            has_begun = True
+            yield value
+
+
 def _session(wanted: SessionName) -> str:
     if not wanted.name:
         raise UsageError("The session needs a name.", "Use at most 32 letters, digits and signs.")
@@ -305,11 +347,20 @@ def _segment(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def _problem_of(reply: httpx2.Response) -> Problem:
-    """The problem in a reply. A reply without one comes from a defect of the node or of its HTTP library."""
+def _refusal(reply: httpx2.Response) -> MaclusterError:
+    """The problem in a reply. One without comes from another version, or from a defect of the node."""
     try:
-        return msgspec.json.decode(reply.content, type=Problem)
+        return error_from(msgspec.json.decode(reply.content, type=Problem))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Problem(
-            kind="NodeError", what=f"macluster's service failed (HTTP {reply.status_code}).", fix="See its log."
-        )
+        failed = NodeError(f"macluster's service failed (HTTP {reply.status_code}).", "See its log.")
+        return _other_version(reply) or failed
+
+
+def _unreadable(reply: httpx2.Response) -> NodeError:
+    return _other_version(reply) or NodeError("macluster's service sent a reply that can't be read.", "See its log.")
+
+
+def _other_version(reply: httpx2.Response) -> VersionsDiffer | None:
+    node = reply.headers.get(HEADER, "").partition(";")[0]
+    said = difference(node, program_version())
+    return VersionsDiffer(said) if said else None

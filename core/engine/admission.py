@@ -1,13 +1,14 @@
 """The queue of requests that wait for a row.
 
-Partly written answers come first, the one with the fewest tokens left ahead; then new requests in order of arrival.
+Displaced rows come first, in the order in which they were admitted; then other partly written answers, the one with the
+fewest tokens left ahead; then new requests in order of arrival.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from math import inf
-from typing import NamedTuple
 
 from core.engine.constraints import RowGrammar
 from core.engine.lane_table import LaneTable
@@ -18,42 +19,53 @@ from core.engine.running import Row
 from core.errors import Busy
 
 
-class _Waiting(NamedTuple):
-    request: Request
-    max_draft: int  # tokens that may go with each of its steps
-    grammar: RowGrammar | None  # allows or forces draft tokens
-    only_forced: bool  # the draft has only tokens that the grammar forces
-
-
 def turn_of(request: Request) -> float:
     return inf if request.left is None else request.left
 
 
-class Admission:
-    """At most `most_rows` requests run at the same time, and `queue` more wait."""
+def _turn_in_queue(row: Row) -> float:
+    return -inf if row.is_displaced else turn_of(row.request)
 
-    def __init__(self, table: LaneTable, prefixes: PrefixCache, *, most_rows: int, queue: int, draft: int) -> None:
+
+class Admission:
+    """At most `most_rows` requests run at the same time, and `queue` more wait. A request starts once its prefix and
+    the next `growth` tokens fit, however long its answer may get.
+    """
+
+    def __init__(
+        self, table: LaneTable, prefixes: PrefixCache, *, most_rows: int, queue: int, draft: int, growth: int
+    ) -> None:
         self._table, self._prefixes = table, prefixes
-        self._most_rows, self._queue, self._draft = most_rows, queue, draft
-        self._waiting: dict[str, _Waiting] = {}
+        self._most_rows, self._queue, self._draft, self._growth = most_rows, queue, draft, growth
+        self._waiting: dict[str, Row] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def requests(self) -> list[Request]:
-        return [each.request for each in self._waiting.values()]
+        return [row.request for row in self._waiting.values()]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next request may get a row now."""
+        return any(self._has_room(row.request) for row in islice(self._waiting.values(), 1))
 
     def submit(self, request: Request, *, may_draft: bool, grammar: RowGrammar | None) -> None:
         running, waiting = len(self._table.rows), len(self._waiting)
         if running + waiting >= self._most_rows + self._queue:
             raise Busy(f"{running} requests are running and {waiting} are waiting; no more are accepted.")
         max_draft = self._draft if may_draft or grammar else 0
-        self._waiting[request.request_id] = _Waiting(request, max_draft, grammar, only_forced=not may_draft)
-        self._waiting = dict(sorted(self._waiting.items(), key=lambda each: turn_of(each[1].request)))
+        self._waiting[request.request_id] = Row(request, max_draft, grammar, only_forced=not may_draft)
+        self._waiting = dict(sorted(self._waiting.items(), key=lambda each: _turn_in_queue(each[1])))
 
-    def cancel(self, request_id: str) -> bool:
-        return self._waiting.pop(request_id, None) is not None
+    def put_back(self, row: Row) -> None:
+        """Queue what is left of a displaced row, before all others."""
+        row.displace()
+        self._waiting = {row.request.request_id: row, **self._waiting}
+
+    def cancel(self, request_id: str) -> Row | None:
+        return self._waiting.pop(request_id, None)
 
     def clear(self) -> list[str]:
         waiting = [*self._waiting]
@@ -64,27 +76,30 @@ class Admission:
         """Give rows to the next requests while rows and memory are left."""
         ops: list[Op] = []
         lent: list[Lent] | None = None
-        for waiting in [*self._waiting.values()]:
-            request = waiting.request
-            if len(self._table.held) >= self._most_rows or not self._prefixes.fits(
-                request, self._table.reserved_tokens
-            ):
+        for row in [*self._waiting.values()]:
+            if not self._has_room(row.request):
                 break
-            if request.request_id in self._table.leaving:
-                break  # its id is taken until the row before it has left
             lent = self._table.lent() if lent is None else lent
-            if not self._waits_for_another(request, lent, chunk):
-                ops += self._open(waiting, lent, chunk)
+            if not self._waits_for_another(row.request, lent, chunk):
+                ops += self._open(row, lent, chunk)
         return ops
 
-    def _open(self, waiting: _Waiting, lent: Sequence[Lent], chunk: int) -> list[Op]:
-        request = waiting.request
+    def _has_room(self, request: Request) -> bool:
+        table, prefixes, most = self._table, self._prefixes, tokens_of(request)
+        if len(table.held) >= self._most_rows or request.request_id in table.leaving:
+            return False  # its id is taken until the row before it has left
+        if prefixes.has_pins and not prefixes.fits(most, table.most_tokens):
+            return False  # rows that can't be dropped leave the others no way out
+        return prefixes.fits(min(most, len(request.prefix) + self._growth), table.reserved_tokens)
+
+    def _open(self, row: Row, lent: Sequence[Lent], chunk: int) -> list[Op]:
+        request = row.request
         trims = self._prefixes.can_trim(tokens_of(request) - 1)  # to any prefix of it, once it has ended
         branch = 0 if trims else self._prefixes.branch(request, lent)
-        claimed = self._table.claimed_tokens(chunk, self._draft)
+        claimed = self._table.claimed_tokens(chunk)
         ops, handle, reused = self._prefixes.open(request, claimed, lent)
         del self._waiting[request.request_id]
-        row = Row(request, handle, reused, waiting.max_draft, waiting.grammar, only_forced=waiting.only_forced)
+        row.start(handle, reused)
         self._table.rows[request.request_id] = row
         if not trims:
             row.keep_at(len(request.tokens) - 1)
@@ -94,14 +109,20 @@ class Admission:
 
     def _waits_for_another(self, request: Request, lent: Sequence[Lent], chunk: int) -> bool:
         """Whether a running row will soon lend at least a chunk more of the prefix of `request`: it is read once then.
+        If memory is short, a row that has just begun to write may soon leave that much to it, and cached prefixes stay.
         Partly written answers are read together, not one after another.
         """
         if request.left is not None or request.scores_prompt:
             return False
         start, now = request.prefix[:-1], self._prefixes.reusable(request, lent)
-        least = max(self._prefixes.reusable(request) + chunk, now + 1)
+        most = self._prefixes.reusable(request) + chunk
+        least = max(most, now + 1)
+        claimed = self._table.claimed_tokens(chunk)
+        is_full = not self._prefixes.leaves_room(claimed + len(request.prefix))
         for row in self._table.rows.values():
             common = 0 if row.is_lost else common_prefix(row.history, start)
+            if is_full and common >= max(most, len(start) // 2) and row.written_here < self._growth:
+                return True
             if common < least:
                 continue
             if self._prefixes.can_trim(max(row.position, common) + chunk):

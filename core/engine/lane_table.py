@@ -5,12 +5,12 @@ Methods that change lanes return the ops that every stage applies. A lane with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, gather, join, leave, split
-from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
+from core.engine.prefix_cache import LEAST_REUSED, Lent
 from core.engine.ring_work import Copy, Extract, Op, Trim
 from core.engine.running import Row
 
@@ -34,10 +34,13 @@ class Removed(NamedTuple):
 
 
 class LaneTable:
-    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own."""
+    """Up to `most_lanes` lanes decode at a time, and more where padding would take too much memory. If `batched`, rows
+    share lanes, else each has its own. A row takes up to `step` tokens more with a step, and reserves `growth`.
+    """
 
-    def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool) -> None:
+    def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool, step: int, growth: int) -> None:
         self.most_lanes, self._handles, self._is_batched = most_lanes, handles, batched
+        self._step, self._growth = step, growth
         self.rows: dict[str, Row] = {}  # running rows, by request id
         self.leaving: dict[str, Row] = {}  # ended, but still in their lanes and in memory
         self.lanes: list[Lane] = []  # decoding; the one whose last step is oldest comes first
@@ -61,19 +64,35 @@ class LaneTable:
 
     @property
     def reserved_tokens(self) -> int:
-        return sum(tokens_of(row.request) for row in self.held)
+        """Memory of the rows with all of their prefixes and what they soon write."""
+        return self._padded(self._rows_in_lanes, lambda row: row.reserved(self._growth), self.held)
 
-    def claimed_tokens(self, chunk: int, draft: int) -> int:
-        """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
-        rows, lanes = {**self.rows, **self.leaving}, (*self.lanes, *self.reading)
+    @property
+    def most_tokens(self) -> int:
+        """The most memory that the rows may come to take."""
+        return max(self.reserved_tokens, sum(row.most_tokens for row in self.held))
 
-        def claim(row: Row) -> int:
-            more = 1 + draft if row.is_ready else chunk
-            return min(tokens_of(row.request), row.position + row.excess + more)
+    def claimed_tokens(self, chunk: int) -> int:
+        """Memory of the rows after their next chunk or step, in tokens."""
+        return self._padded(self._rows_in_lanes, lambda row: row.claimed(chunk, self._step), self.held)
 
-        together = {name for lane in lanes for name in lane.rows}
-        alone = sum(claim(row) for name, row in rows.items() if name not in together)
-        return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
+    def fits_in(self, room: int) -> bool:
+        """Whether all running rows can read their prefixes and make a step; one alone always can."""
+        return self._fits(self._rows_in_lanes, self.rows.values(), room)
+
+    @property
+    def _rows_in_lanes(self) -> list[Sequence[str]]:
+        return [lane.rows for lane in (*self.lanes, *self.reading)]
+
+    def _fits(self, lanes: Iterable[Sequence[str]], rows: Collection[Row], room: int) -> bool:
+        return len(rows) == 1 or self._padded(lanes, lambda row: row.reserved(self._step), rows) <= room
+
+    @staticmethod
+    def _padded(lanes: Iterable[Sequence[str]], need: Callable[[Row], int], rows: Iterable[Row]) -> int:
+        """Memory of `rows`. Each takes as much as the longest one in its lane: a batch is padded."""
+        needs = {row.request.request_id: need(row) for row in rows}
+        together = [[needs.pop(name) for name in lane if name in needs] for lane in lanes]
+        return sum(needs.values()) + sum(len(lane) * max(lane) for lane in together if lane)
 
     def lent(self) -> list[Lent]:
         """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""
@@ -170,25 +189,32 @@ class LaneTable:
             self.rows[name].handle = handle
         return ops, {lane.handle for lane in lanes if not lane.rows}
 
-    def gather_reading(self, chunk: int) -> list[Op]:
-        """Read rows with partly written answers together, unless padding would exceed `chunk` tokens."""
+    def gather_reading(self, chunk: int, room: int) -> list[Op]:
+        """Read rows with partly written answers together, unless padding would exceed `chunk` tokens, or `room`."""
         together = [name for lane in self.reading for name in lane.rows]
         alone = [name for name, row in self.rows.items() if row.may_share and name not in together]
         if not (self._is_batched and alone):
             return []
         at = self.rows[(together or alone)[0]].position
         near = [name for name in alone if abs(self.rows[name].position - at) <= chunk]
-        if not near or len(together) + len(near) < 2:
+        lanes = [*(lane.rows for lane in self.lanes), [*together, *near]]
+        if not near or len(together) + len(near) < 2 or not self._fits(lanes, self.held, room):
             return []
         ready = [Lane(self.rows[name].handle, (name,)) for name in near]
         ops, self.reading = gather(self.reading, ready, self._handles)
         return ops
 
-    def join(self) -> tuple[list[Op], list[str]]:
-        """Put ready rows into lanes and split lanes while there are too few; also returns the rows that joined."""
+    def join(self, room: int) -> tuple[list[Op], list[str]]:
+        """Put ready rows into lanes and split lanes while there are too few; also returns the rows that joined. They
+        share no lane whose padding exceeds `room`.
+        """
+
+        def fit(lanes: Sequence[Sequence[str]]) -> bool:
+            return self._fits([*lanes, *(lane.rows for lane in self.reading)], self.held, room)
+
         outside = [row for row in self.rows.values() if row.is_ready and not row.is_in_lane]
         ready = [Lane(row.handle, (row.request.request_id,)) for row in outside]
-        joined, lanes = join(self.lanes, ready, self.leaving, self.most_lanes, self._handles)
+        joined, lanes = join(self.lanes, ready, self.leaving, self.most_lanes, self._handles, fit)
         in_lanes = {name for lane in lanes for name in lane.rows} if outside else set()
         for row in outside:
             row.is_in_lane = row.request.request_id in in_lanes

@@ -6,7 +6,7 @@ as it is until the step is back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from core.engine.ring_work import Copy, Extend, Extract, Keep, Merge, Op
@@ -52,24 +52,28 @@ def leave(lanes: Iterable[Lane], gone: Collection[str], kept: Collection[str], h
 
 
 def join(
-    lanes: Sequence[Lane], ready: Iterable[Lane], gone: Collection[str], most: int, handles: Iterator[int]
+    lanes: Sequence[Lane],
+    ready: Iterable[Lane],
+    gone: Collection[str],
+    most: int,
+    handles: Iterator[int],
+    fit: Callable[[Sequence[Sequence[str]]], bool],
 ) -> LaneChange:
     """Each plain lane in `ready` becomes a lane of its own while there are fewer than `most`; else it joins the lane
-    with the fewest rows. If that lane has a step in flight, this row and the ones after it wait outside all lanes. A
-    lane that takes a row is batched from then on.
+    with the fewest rows with which the rows of all lanes `fit` in memory. If that lane has a step in flight, this row
+    and the ones after it wait outside all lanes. A lane that takes a row is batched from then on.
     """
     change = LaneChange([], list(lanes))
     joining: dict[int, list[Lane]] = {}
     for row in ready:
         standing = [number for number, lane in enumerate(change.lanes) if lane.size(gone)]
-        if len(standing) < most:
+        number = None if len(standing) < most else _lane_for(row, change.lanes, standing, gone, joining, fit)
+        if number is None:
             change.lanes.append(row)
-            continue
-        sizes = {n: change.lanes[n].size(gone) + len(joining.get(n, ())) for n in standing}
-        fewest = min(standing, key=lambda n: (sizes[n], change.lanes[n].flying))
-        if change.lanes[fewest].flying:
+        elif change.lanes[number].flying:
             break
-        joining.setdefault(fewest, []).append(row)
+        else:
+            joining.setdefault(number, []).append(row)
     for number, rows in joining.items():
         change.lanes[number] = _joined(change.lanes[number], rows, handles, change.ops)
     return change
@@ -120,6 +124,22 @@ def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: 
     if 0 < len(staying) < len(lane.rows):
         left.ops.append(Keep(lane.handle, staying))
     return lane._replace(rows=tuple(lane.rows[number] for number in staying))
+
+
+def _lane_for(
+    row: Lane,
+    lanes: Sequence[Lane],
+    standing: Sequence[int],
+    gone: Collection[str],
+    joining: Mapping[int, Sequence[Lane]],
+    fit: Callable[[Sequence[Sequence[str]]], bool],
+) -> int | None:
+    rows = [[*lane.rows, *(more.rows[0] for more in joining.get(n, ()))] for n, lane in enumerate(lanes)]
+    sizes = {n: lanes[n].size(gone) + len(joining.get(n, ())) for n in standing}
+    for n in sorted(standing, key=lambda n: (sizes[n], lanes[n].flying)):
+        if fit([*rows[:n], [*rows[n], *row.rows], *rows[n + 1 :]]):
+            return n
+    return None
 
 
 def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[Op]) -> Lane:

@@ -86,10 +86,19 @@ class PrefixCache:
     def can_trim(self, tokens: int) -> bool:
         return self._trim_limit is None or tokens < self._trim_limit
 
-    def fits(self, request: Request, reserved: int) -> bool:
-        """Whether it can run now, once cached rows are dropped for it; alone it runs at any size."""
+    def fits(self, tokens: int, reserved: int) -> bool:
+        """Whether a row of `tokens` can run now, once cached rows are dropped for it; alone it runs at any size."""
         others = reserved + self._pinned()
-        return not others or others + tokens_of(request) <= self._context
+        return not others or others + tokens <= self._context
+
+    @property
+    def has_pins(self) -> bool:
+        return bool(self._pins)
+
+    @property
+    def room(self) -> int:
+        """The most that running rows may take, in tokens."""
+        return self._context - self._pinned()
 
     def reusable(self, request: Request, lent: Sequence[Lent] = ()) -> int:
         found = self._longest(request, lent)

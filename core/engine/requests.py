@@ -17,7 +17,7 @@ ID_BYTES: Final = 16
 RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 
 
-class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Admit(msgspec.Struct, frozen=True, array_like=True, tag="Admit"):
     """Input of a row's sampler; sent to the Mac that chooses its tokens, if that isn't the head."""
 
     request: RequestId
@@ -30,7 +30,7 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
     constraint: Constraint | None = None
 
 
-class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
+class Request(AnswerOptions, frozen=True, kw_only=True, tag="Request"):
     """One request: continue `tokens` until one of `eos`, allowed from `min_tokens` tokens on, or `max_tokens`."""
 
     request_id: str  # 32 hex characters

@@ -16,31 +16,31 @@ Handle = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
-class _Op(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class _Op(msgspec.Struct, frozen=True, array_like=True, tag=""):
     """Base of the ops of a composition; a msgpack array on the wire."""
 
 
-class New(_Op, frozen=True, array_like=True, tag=True):
+class New(_Op, frozen=True, array_like=True, tag="New"):
     """`handle` names one new row with empty plain caches."""
 
     handle: Handle
 
 
-class Restore(_Op, frozen=True, array_like=True, tag=True):
+class Restore(_Op, frozen=True, array_like=True, tag="Restore"):
     """`handle` names one new row that holds `tokens` tokens; its plain caches follow one by one."""
 
     handle: Handle
     tokens: Count
 
 
-class Merge(_Op, frozen=True, array_like=True, tag=True):
+class Merge(_Op, frozen=True, array_like=True, tag="Merge"):
     """`into` names a batch of the plain rows `rows`, in this order; their handles are used up. `into` may be one."""
 
     into: Handle
     rows: tuple[Handle, ...]
 
 
-class Extend(_Op, frozen=True, array_like=True, tag=True):
+class Extend(_Op, frozen=True, array_like=True, tag="Extend"):
     """Append the rows of batch `more` to those of batch `into`; `more` is used up."""
 
     into: Handle
@@ -48,21 +48,21 @@ class Extend(_Op, frozen=True, array_like=True, tag=True):
     more: Handle
 
 
-class Keep(_Op, frozen=True, array_like=True, tag=True):
+class Keep(_Op, frozen=True, array_like=True, tag="Keep"):
     """Keep these rows of batch `handle`, at least one, in this order."""
 
     handle: Handle
     rows: tuple[Count, ...]
 
 
-class Copy(_Op, frozen=True, array_like=True, tag=True):
+class Copy(_Op, frozen=True, array_like=True, tag="Copy"):
     """`into` names a copy of `of`, plain or batched; neither changes with the other."""
 
     into: Handle
     of: Handle
 
 
-class Extract(_Op, frozen=True, array_like=True, tag=True):
+class Extract(_Op, frozen=True, array_like=True, tag="Extract"):
     """`into` names row `row` of batch `of` as a plain row; `of` stays as it is."""
 
     into: Handle
@@ -70,14 +70,14 @@ class Extract(_Op, frozen=True, array_like=True, tag=True):
     row: Count
 
 
-class Trim(_Op, frozen=True, array_like=True, tag=True):
+class Trim(_Op, frozen=True, array_like=True, tag="Trim"):
     """Forget the last `count` tokens of every row; only where the caches can be trimmed."""
 
     handle: Handle
     count: Count
 
 
-class PrepareRows(_Op, frozen=True, array_like=True, tag=True):
+class PrepareRows(_Op, frozen=True, array_like=True, tag="PrepareRows"):
     """mlx-lm's `prepare`: pass the padding of each row to the batch caches."""
 
     handle: Handle
@@ -86,13 +86,13 @@ class PrepareRows(_Op, frozen=True, array_like=True, tag=True):
     right_padding: tuple[Count, ...] | None = None
 
 
-class Finalise(_Op, frozen=True, array_like=True, tag=True):
+class Finalise(_Op, frozen=True, array_like=True, tag="Finalise"):
     """mlx-lm's `finalize`: the right padding becomes left padding."""
 
     handle: Handle
 
 
-class Drop(_Op, frozen=True, array_like=True, tag=True):
+class Drop(_Op, frozen=True, array_like=True, tag="Drop"):
     """Forget `handle`, if it exists."""
 
     handle: Handle

@@ -10,45 +10,71 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from core.engine.constraints import RowGrammar
 from core.engine.drafting import Drafter
+from core.engine.prefix_cache import tokens_of
 from core.engine.prompt_lookup import PromptLookup
 from core.engine.requests import Request
 from core.events import FinishReason
 
 
 class Row:
-    """One running request. Its `handle` already holds `reused` tokens of its prefix; up to `max_draft` draft tokens go
-    with a step, with `only_forced` just tokens that its grammar forces.
+    """One request. Up to `max_draft` draft tokens go with a step, with `only_forced` just tokens that its grammar
+    forces.
     """
 
     def __init__(
-        self,
-        request: Request,
-        handle: int,
-        reused: int,
-        max_draft: int,
-        grammar: RowGrammar | None = None,
-        *,
-        only_forced: bool = False,
+        self, request: Request, max_draft: int, grammar: RowGrammar | None = None, *, only_forced: bool = False
     ) -> None:
-        self.request, self.reused = request, reused
-        self.handle = handle  # plain; holds its prefix
+        self.request = request
         self.history = request.prefix  # prompt and answer so far
-        self.prefix_tokens = len(self.history)
-        self.position = reused  # tokens of `history` that are on the ring
-        self.read = reused  # tokens of the prefix that every stage has done
+        self.cached: int | None = None  # tokens of its prefix that were cached when it first ran
         self.drafted = self.accepted = 0  # draft tokens fed, and right ones
-        self.void = 0  # next results that don't count
-        self.is_in_lane = self.is_lost = False
-        self.kept_at: list[int] = []  # positions in the prefix at which to keep a copy
+        self.is_displaced = False  # others needed its memory, now or before
         self._max_draft = max_draft
         self._grammar, self._only_forced = grammar, only_forced
         self._lookup: PromptLookup | None = None
+
+    def start(self, handle: int, reused: int) -> None:
+        """Run. `handle` already holds `reused` tokens of the prefix."""
+        self.handle = handle  # plain; holds its prefix
+        self.reused = reused
+        self.cached = reused if self.cached is None else self.cached
+        self.prefix_tokens = len(self.history)
+        self.position = reused  # tokens of `history` that are on the ring
+        self.read = reused  # tokens of the prefix that every stage has done
+        self.void = 0  # next results that don't count
+        self.is_in_lane = self.is_lost = False
+        self.kept_at: list[int] = []  # positions in the prefix at which to keep a copy
         self._draft_source: PromptLookup | Drafter | None = None  # of the draft of its step
         self._draft: list[int] = []  # draft tokens on the ring that may be right
         self._wrong = 0  # draft tokens on the ring that were wrong
         self._windows = deque[int]()  # draft tokens after the first token of each window
+
+    def displace(self) -> None:
+        """Note that its memory goes to others: the rest of its answer waits."""
+        self.is_displaced = True
+        self.request = msgspec.structs.replace(self.request, written=self.history[len(self.request.tokens) :])
+
+    @property
+    def most_tokens(self) -> int:
+        return tokens_of(self.request)
+
+    def claimed(self, chunk: int, step: int) -> int:
+        """Memory that it takes after its next chunk or step, in tokens."""
+        more = step if self.is_ready else min(chunk, self.prefix_tokens - self.position)
+        return min(self.most_tokens, self.position + self.excess + more)
+
+    def reserved(self, more: int) -> int:
+        """Memory of its whole prefix or of what it takes now, and of `more` tokens."""
+        return min(self.most_tokens, max(self.prefix_tokens, self.position + self.excess) + more)
+
+    @property
+    def written_here(self) -> int:
+        """Tokens that it has written since it started."""
+        return len(self.history) - self.prefix_tokens
 
     @property
     def is_kept_now(self) -> bool:
@@ -113,7 +139,7 @@ class Row:
         return drafter.propose([*self.history, *self._draft], min(self._room(trim_limit), drafter.windows.size))
 
     def _room(self, trim_limit: int | None) -> int:
-        most = len(self.request.tokens) + self.request.max_tokens
+        most = self.most_tokens
         if trim_limit is not None:
             most = min(most, trim_limit)
         return min(self._max_draft + 1, most - 1 - self.position - len(self._draft))

@@ -25,6 +25,7 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Work
 from core.engine.running import Row
 from core.events import Batch, FinishReason
+from core.settings import ROW_GROWTH
 
 MAX_SCORED_TOKENS: Final = 64  # prompt tokens whose logits, a whole vocabulary each, are in memory at a time
 
@@ -57,10 +58,11 @@ class PrefillProgress(NamedTuple):
 class Scheduler:
     """Chooses the next work for a ring of `stages` stages.
 
-    Up to `rows` requests run, whose prompts and answers may take `context` tokens together; one always runs. Up to
-    `queue` more wait. If `batched`, rows share `lanes` lanes, by default one per stage, so that no stage waits for the
-    ring; else each row has its own. `chunk`: tokens of a prompt that travel together; `window`: chunks on the ring at
-    most; both may be set at any time.
+    Up to `rows` requests run, which share `context` tokens of memory; one always runs. Up to `queue` more wait. A row
+    starts when there is memory for its prefix and `growth` tokens more. If running rows grow beyond `context`, the one
+    that came last is displaced: the rest of its answer waits in front of the queue. If `batched`, rows share `lanes`
+    lanes, by default one per stage, so that no stage waits for the ring; else each row has its own. `chunk`: tokens of
+    a prompt that travel together; `window`: chunks on the ring at most; both may be set at any time.
 
     Ended rows stay cached, where running ones leave room, for prompts that start the same way. Up to `draft` draft
     tokens go with a lane of one plain row; if it is the only one, a `drafter` may add some and keep several steps in
@@ -81,19 +83,23 @@ class Scheduler:
         draft: int = 0,
         trim_limit: int | None = None,
         drafter: Drafter | None = None,
+        growth: int = ROW_GROWTH,
     ) -> None:
         self._one_drafter = drafter
         self.chunk, self.window = chunk, window
-        self._draft, self._trim_limit = draft, trim_limit
+        self._trim_limit = trim_limit
+        step, growth = 1 + draft, max(growth, 1 + draft)
         handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
         self._prefixes = PrefixCache(rows + 1, context, trim_limit, handles)
-        self._table = LaneTable((lanes or stages) if batched else rows, handles, batched=batched)
-        self._queue = Admission(self._table, self._prefixes, most_rows=rows, queue=queue, draft=draft)
+        most_lanes = (lanes or stages) if batched else rows
+        self._table = LaneTable(most_lanes, handles, batched=batched, step=step, growth=growth)
+        self._queue = Admission(self._table, self._prefixes, most_rows=rows, queue=queue, draft=draft, growth=growth)
         self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or ever
         self._chunks = 0  # on the ring
         self._has_lost = False  # rows whose memory must be freed
+        self._displaced: list[Request] = []
 
     @property
     def running(self) -> int:
@@ -102,6 +108,10 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         return len(self._queue)
+
+    @property
+    def queued(self) -> set[str]:
+        return {request.request_id for request in self._queue.requests}
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -158,13 +168,14 @@ class Scheduler:
             ended = self._end(request_id, "cancelled")
             self._leave()
             return ended
-        return EndedRow(request_id, "cancelled") if self._queue.cancel(request_id) else None
+        row = self._queue.cancel(request_id)
+        return _ended(row, "cancelled") if row else None
 
     def hold(self, tokens: Sequence[int]) -> CachedPrefix:
         """Make a row for caches that come from elsewhere, after the Restore in the next composition. No prompt reuses
         it before `settle`. Raises Busy if the memory is needed.
         """
-        parked, ops = self._prefixes.hold(tuple(tokens), self._table.reserved_tokens)
+        parked, ops = self._prefixes.hold(tuple(tokens), self._table.most_tokens)
         self._ops += ops
         return parked
 
@@ -175,7 +186,7 @@ class Scheduler:
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        self._prefixes.pin(handle, self._table.reserved_tokens)
+        self._prefixes.pin(handle, self._table.most_tokens)
 
     def unpin(self, handle: int) -> None:
         self._prefixes.unpin(handle)
@@ -187,15 +198,34 @@ class Scheduler:
         """
         if self._is_steady:
             return None
-        return self._composition() or self._next_chunk() or self._next_step() or self._next_window()
+        self._displace()
+        if work := self._composition():
+            return work
+        if len(self._table.held) > 1 and not self._prefixes.leaves_room(self._claimed_tokens):
+            return None  # until displaced rows have left
+        return self._next_chunk() or self._next_step() or self._next_window()
+
+    def take_displaced(self) -> list[Request]:
+        """The rest of each request that lost its row since the last call. It is queued; its tokens so far count."""
+        displaced, self._displaced = self._displaced, []
+        return displaced
+
+    def _displace(self) -> None:
+        """Take their rows from the requests that came last, if those before them need the memory."""
+        while not self._table.fits_in(self._prefixes.room):
+            row = [*self._table.rows.values()][-1]
+            self._end(row.request.request_id, "cancelled")
+            self._queue.put_back(row)
+            self._displaced.append(row.request)
+            self._leave()
 
     @property
     def _is_steady(self) -> bool:
         """Whether nothing can change before a step is back: each lane has one on the ring. Called for each token."""
         table = self._table
-        if self._queue or self._ops or self._has_lost or table.reading or self._one_drafter or not table.lanes:
+        if self._ops or self._has_lost or table.reading or self._one_drafter or not table.lanes:
             return False
-        return table.all_flying and self._prefixes.leaves_room(self._claimed_tokens)
+        return table.all_flying and not self._queue.is_due and self._prefixes.leaves_room(self._claimed_tokens)
 
     def ahead(self, step: Step) -> Step | None:
         """The step after the returning `step`, to be put before its tokens are known; `stepped` gets them next. A row
@@ -217,7 +247,7 @@ class Scheduler:
 
     def _may_go_ahead(self, requests: Sequence[str]) -> bool:
         table = self._table
-        is_due = self._queue or self._has_lost or any(not isinstance(op, Drop) for op in self._ops)
+        is_due = self._queue.is_due or self._has_lost or any(not isinstance(op, Drop) for op in self._ops)
         is_split = len(requests) == 1 or len(table.lanes) >= table.most_lanes
         rows = [table.rows[name] for name in requests if name in table.rows]
         is_whole = len(rows) == len(requests) and all(row.may_go_ahead(self._drafter) for row in rows)
@@ -279,7 +309,7 @@ class Scheduler:
     def drop_all(self) -> list[str]:
         """End every request and reset: every stage forgets its handles, and no work on the ring is answered."""
         lost = [*self._table.rows, *self._queue.clear()]
-        for state in (self._table, self._owed, self._prefixes, self._ops):
+        for state in (self._table, self._owed, self._prefixes, self._ops, self._displaced):
             state.clear()
         self._chunks, self._has_lost = 0, False
         if self._one_drafter:
@@ -292,8 +322,8 @@ class Scheduler:
         ops, empty = self._table.part_reading()
         self._ops += ops
         self._drop(empty)
-        self._ops += self._table.gather_reading(self.chunk)
-        ops, joined = self._table.join()
+        self._ops += self._table.gather_reading(self.chunk, self._prefixes.room)
+        ops, joined = self._table.join(self._prefixes.room)
         self._ops += ops
         self._owed.update(joined)
         claimed = self._claimed_tokens
@@ -347,7 +377,7 @@ class Scheduler:
         it.
         """
         drafter, lanes = self._drafter, self._table.lanes
-        if drafter is None or self._queue or len(lanes) != 1 or lanes[0].batched:
+        if drafter is None or self._queue.is_due or len(lanes) != 1 or lanes[0].batched:
             return None
         (lane,) = lanes
         row = self._table.rows.get(lane.rows[0])
@@ -393,7 +423,7 @@ class Scheduler:
             self._drop({row.handle})
         elif not is_in_lane:
             self._park(row, row.handle)
-        return EndedRow(request_id, reason, row.reused, row.drafted, row.accepted)
+        return _ended(row, reason)
 
     def _park(self, row: Row, handle: int) -> None:
         self._ops += self._prefixes.park(handle, row.held, self._claimed_tokens)
@@ -403,4 +433,8 @@ class Scheduler:
 
     @property
     def _claimed_tokens(self) -> int:
-        return self._table.claimed_tokens(self.chunk, self._draft)
+        return self._table.claimed_tokens(self.chunk)
+
+
+def _ended(row: Row, reason: FinishReason) -> EndedRow:
+    return EndedRow(row.request.request_id, reason, row.cached or 0, row.drafted, row.accepted)

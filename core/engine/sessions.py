@@ -20,13 +20,15 @@ import msgspec
 from core.errors import MaclusterError, SessionError, UsageError
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession
+from core.settings import Home
 from core.text import clean_name
+from core.trust.file_formats import check_format
 from core.trust.private_files import private_folder
-from core.trust.sealed_files import DAMAGED, Buffer, forget, read_sealed, sealing
+from core.trust.sealed_files import DAMAGED, Buffer, check_replaceable, forget, read_sealed, sealing
 
 PURPOSE: Final = "session"
 MAGIC: Final = b"MCK"
-FORMAT: Final = 1
+FORMAT: Final = Home.sessions.format
 SUFFIX: Final = ".mcs"
 END: Final = 0xFFFFFFFF
 
@@ -85,6 +87,7 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
     header = msgspec.msgpack.encode(session)
     left = set(range(session.caches))
     private_folder(path.parent, SessionError)
+    check_replaceable(path, secret, PURPOSE, MAGIC, FORMAT, SessionError)
     with sealing(path, secret, PURPOSE, SessionError) as write:
 
         def put(index: int, data: Buffer) -> None:
@@ -101,16 +104,14 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
 
 def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int, bytes]]]:
     """The header, and the numbered caches, one in memory at a time. The file is known to be whole only after the last
-    one: don't use any before. Raises SessionError, at once or during iteration, if the file has another format, is cut
+    one: don't use any before. Raises SessionError, at once or during iteration, if the file is newer, is cut
     or changed, lacks a layer or has one twice, or its tokens don't match their hash.
     """
     stream = _Stream(path, secret)
     magic, version = _PREFIX.unpack(stream.take(_PREFIX.size))
     if magic != MAGIC:
         raise SessionError(f"{path.name} is not a session.", DAMAGED)
-    if version != FORMAT:
-        what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
-        raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")
+    check_format(path.name, version, FORMAT, SessionError)
     (length,) = _LENGTH.unpack(stream.take(_LENGTH.size))
     if length > _HEADER_LIMIT:
         raise SessionError(f"{path.name} claims a header of {length} bytes.", DAMAGED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
-from core.errors import ProtocolError
+from core.errors import OtherVersion, ProtocolError
 from core.link.connection_admission import HandshakeProgress
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind, node_link_kind
+from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, node_link_kind
 from core.link.tls import check_peer
 from core.link.tls_stream import TlsStream
 from core.trust.identity import Identity
@@ -33,7 +33,9 @@ async def dialler_handshake(
     peer = check_peer(wire.certificate, cluster, peer_id)
     dialler = Dialler(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
     wire.write(dialler.hello)
-    auth, session = dialler.finish(await wire.read(REPLY_BYTES))
+    m2 = await wire.read(HELLO.size)
+    dialler.judge(m2)  # nothing follows the hello of another version
+    auth, session = dialler.finish(m2 + await wire.read(AUTH_BYTES))
     sealer, opener = Sealer(session), Opener(session)
     wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
     await _expect(wire, opener, FrameType.HELLO_ACK)
@@ -49,7 +51,12 @@ async def acceptor_handshake(
     m1 = await wire.read(HELLO.size)
     kind = node_link_kind(m1)
     acceptor = Acceptor(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
-    wire.write(acceptor.reply(m1))
+    try:
+        wire.write(acceptor.reply(m1))
+    except OtherVersion:
+        wire.write(acceptor.hello)  # so that the other end can say which version this one has
+        await wire.drain()
+        raise
     visit.step = "failed_auth"
     session = acceptor.finish(await wire.read(AUTH_BYTES))
     sealer, opener = Sealer(session), Opener(session)

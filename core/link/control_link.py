@@ -1,7 +1,7 @@
 """Control links between nodes: one TLS connection in both directions, asyncio, sealed like the data plane.
 
-Until both Macs have the same roster they may exchange only rosters: `send` holds other frames back, `recv` refuses
-them. Each end's position is in its HELLO and at the start of every roster bundle.
+Until both Macs have the same roster they may exchange only rosters and greetings: `send` holds other frames back,
+`recv` refuses them. Each end's position is in its HELLO and at the start of every roster bundle.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ControlLink:
             self._put(kind, body)
             self.stand = stand
             self._open_if(not self.epochs_differ)
-        elif self._is_open:
+        elif self._is_open or kind is FrameType.GREETING:
             self._put(kind, body)
         elif len(self._held) < HELD_FRAMES:
             self._held.append((kind, body))
@@ -108,7 +108,7 @@ class ControlLink:
                 reported = decode_bundle(body)
                 self.peer_stand, self.peer_points = reported.stand, [reported.stand, *reported.points]
                 self._open_if(not self.epochs_differ)
-            elif not self._is_open and kind is not FrameType.RESUME:
+            elif not self._is_open and kind not in (FrameType.RESUME, FrameType.GREETING):
                 raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")
         except MaclusterError:
             self.close()

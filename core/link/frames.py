@@ -23,13 +23,16 @@ HEADER: Final = struct.Struct("<2sBBBBHIIQ16sHHHH")
 
 
 class FrameType(IntEnum):
-    """Type of a frame."""
+    """Type of a frame. Numbers of later versions are types without a name: a node ignores them on a control link, and
+    a data link refuses each frame that is not expected.
+    """
 
-    # reserved, and refused as unknown: 0x0A session stop, 0x0D session end
+    # reserved: 0x0A session stop, 0x0D session end
     HELLO = 0x01
     HELLO_ACK = 0x02
     PING = 0x03
     PONG = 0x04
+    GREETING = 0x05
     TENSOR_BOOTSTRAP = 0x07
     PROMPT_TOKENS = 0x08
     STEP_TOKEN = 0x09
@@ -56,6 +59,13 @@ class FrameType(IntEnum):
     TUNNEL = 0x22
     LOG = 0x23
     BYE = 0xFF
+
+    @classmethod
+    def _missing_(cls, value: object) -> FrameType:
+        assert isinstance(value, int)
+        later = int.__new__(cls, value)
+        later._name_, later._value_ = f"0x{value:02X}", value
+        return later
 
 
 class Flag(IntFlag):
@@ -129,10 +139,7 @@ def parse(data: Buffer, offset: int = 0) -> FrameHeader:
     if magic != MAGIC or version != VERSION:
         cure = "Run the same version of macluster on every Mac."
         raise ProtocolError(f"A frame begins with {magic!r} version {version}; this Mac speaks version 1.", cure)
-    kind = _TYPES.get(number)
-    if kind is None:
-        raise ProtocolError(f"Frame type 0x{number:02x} is unknown.")
-    header = FrameHeader(kind, *fields)
+    header = FrameHeader(_TYPES.get(number) or FrameType(number), *fields)
     if _is_beyond(header):
         raise _refusal(header)
     return header

@@ -2,7 +2,8 @@
 frame, security.md §2.5. Bytes in, bytes out; randomness is passed in.
 
 HELLO, 152 bytes, little-endian: "MCH1" | ver u16 | suite u16 | kind u8 | flags u8 | 6 zero | cluster_id 16 | my_id 16
-| peer_id 16 | epoch u64 | roster_hash 32 | ephemeral 32 | nonce 16.
+| peer_id 16 | epoch u64 | roster_hash 32 | ephemeral 32 | nonce 16. Its first 6 bytes are the same in every version;
+the flags of version 1 are signed, and no bit has a meaning yet.
 A (who dialled) sends M1; B answers M2 | AUTH_B; A sends AUTH_A; an AUTH is signature 64 | mac 32.
 """
 
@@ -18,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from core.errors import HandshakeError
+from core.errors import HandshakeError, OtherVersion
 from core.trust.identity import Identity, expand, extract, is_signed
 from core.trust.levels import carries_prompts
 from core.trust.roster.bundle import Cluster
@@ -114,15 +115,19 @@ class _Party:
             random(16),
         )
 
-    def _judge(self, data: bytes) -> _Hello:
-        """Make every check that comes before a signature. Raises HandshakeError."""
+    def judge(self, data: bytes) -> _Hello:
+        """Make every check that comes before a signature. Raises HandshakeError, OtherVersion."""
         if len(data) != HELLO.size:
             raise HandshakeError(f"A hello has {HELLO.size} bytes, not {len(data)}.")
         hello, name, roster = _Hello(*HELLO.unpack(data)), self._peer.name, self._cluster.roster
-        if (hello.magic, hello.version, hello.suite) != (b"MCH1", VERSION, SUITE):
-            what = f"{name} speaks version {hello.version} suite {hello.suite}; this Mac speaks 1 and 1."
-            raise HandshakeError(what, "Run the same version of macluster on every Mac.")
-        if hello.kind != self._kind or hello.flags or any(hello.zero):
+        if hello.magic != b"MCH1":
+            raise HandshakeError(f"{name} sent no hello.")
+        if hello.version != VERSION:
+            what = f"{name} begins links in version {hello.version}, this Mac in version {VERSION}."
+            raise OtherVersion(what, f"Update macluster on {name if hello.version < VERSION else 'this Mac'}.")
+        if hello.suite != SUITE:
+            raise HandshakeError(f"{name} offers cipher suite {hello.suite}; this Mac has {SUITE}.")
+        if hello.kind != self._kind or any(hello.zero):
             raise HandshakeError(f"{name} asked for another kind of link than the one it called.")
         if hello.cluster_id != roster.cluster_id:
             raise HandshakeError(f"{name} belongs to another cluster.", "Pair the two Macs again.")
@@ -197,7 +202,7 @@ class Dialler(_Party):
     def finish(self, reply: bytes) -> tuple[bytes, LinkSession]:
         """AUTH_A and the session, from B's 248 bytes. Raises HandshakeError."""
         m2, auth = reply[: HELLO.size], reply[HELLO.size :]
-        agreed = self._agree("A", self.hello, m2, self._judge(m2))
+        agreed = self._agree("A", self.hello, m2, self.judge(m2))
         self._check_auth("B", agreed, auth)
         return self._auth("A", agreed), agreed.session
 
@@ -206,7 +211,7 @@ class Acceptor(_Party):
     """Side B: `reply(m1)`, then `finish(auth)`."""
 
     def reply(self, m1: bytes) -> bytes:
-        self._agreed = self._agree("B", m1, self.hello, self._judge(m1))
+        self._agreed = self._agree("B", m1, self.hello, self.judge(m1))
         return self.hello + self._auth("B", self._agreed)
 
     def finish(self, auth: bytes) -> LinkSession:

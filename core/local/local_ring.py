@@ -21,7 +21,7 @@ from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
 from core.local.bare_worker import HOST, BareWorker, load_workers
 from core.local.macs import LocalMacs, make_macs
-from core.local.plans import plan_of
+from core.local.plans import digest_of, plan_of
 from core.models.files.model_folder import read_folder
 from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice
@@ -103,7 +103,8 @@ def requests_ring(model_dir: Path, cuts: Sequence[int]) -> Iterator[BareWorker]:
 def _connects(plan: Plan, macs: LocalMacs, ports: Sequence[int]) -> list[Connect]:
     """The links of each stage; `ports` are those of the stages after it."""
     cluster, ways = macs.cluster.encode(), (NetworkPath(HOST),)
-    return [Connect(plan=plan, cluster=cluster, ways=ways, next_port=port) for port in ports]
+    digest = digest_of(plan)
+    return [Connect(plan=plan, digest=digest, cluster=cluster, ways=ways, next_port=port) for port in ports]
 
 
 class TimedAnswer(NamedTuple):

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+import msgspec
+
 from core.events import Plan, Stage, Topology
 from core.local.macs import LocalMacs
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.settings import PREFILL_CHUNK
 from core.trust.identity import Identity
+from core.worker.neighbours import plan_digest
 
 CONTEXT: Final = 65_536
 
@@ -22,6 +25,11 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: LocalMacs, topol
     row, last = TOPOLOGIES[topology], owners[-1]
     owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
     return plan_over(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
+
+
+def digest_of(plan: Plan) -> bytes:
+    """The value that binds the links of `plan`, as its head would send it."""
+    return plan_digest(msgspec.json.encode(plan))
 
 
 def stage_of(mac: Identity, index: int, start: int, stop: int) -> Stage:

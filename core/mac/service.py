@@ -12,7 +12,9 @@ import msgspec
 
 LABEL: Final = "macluster.node"
 UNIT: Final = "macluster.service"
+IN_SERVICE: Final = "MACLUSTER_SERVICE"  # environment variable of a node that is one
 PLIST: Final = Path("/Library/LaunchDaemons") / f"{LABEL}.plist"
+_OWN_VARIABLES: Final = {"PYTHONSAFEPATH": "1", IN_SERVICE: "1"}
 OPEN_FILES: Final = 4096
 RESTART_S: Final = 10
 EXIT_S: Final = 15
@@ -72,7 +74,12 @@ def launchd_plist(service: Service) -> str:
         "Label": LABEL,
         "ProgramArguments": [*service.command],
         "UserName": service.user,
-        "EnvironmentVariables": {"HOME": str(service.user_home), "PYTHONSAFEPATH": "1", **service.environment},
+        "EnvironmentVariables": {
+            "HOME": str(service.user_home),
+            "PYTHONSAFEPATH": "1",
+            IN_SERVICE: "1",
+            **service.environment,
+        },
         "WorkingDirectory": str(service.user_home),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
@@ -109,6 +116,7 @@ def launchd_remove(home: Path) -> ServicePlan:
     return ServicePlan(file=home / PLIST.name, steps=steps)
 
 
+LAUNCHD_RESTART: Final = ServiceStep(("sudo", "launchctl", "kickstart", "-k", f"system/{LABEL}"))
 LAUNCHD_STATUS: Final = ("launchctl", "print", f"system/{LABEL}")
 _ENDS: Final = ("last terminating signal", "last exit reason", "last exit code")
 
@@ -140,7 +148,7 @@ def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
 
 def systemd_unit(service: Service) -> str:
     """A user unit. Restarts after a crash, `RESTART_S` later or more, but not after wrong use."""
-    variables = {"PYTHONSAFEPATH": "1", **service.environment}
+    variables = {**_OWN_VARIABLES, **service.environment}
     lines = [
         "[Unit]",
         "Description=macluster: the node of this machine",
@@ -188,6 +196,7 @@ def systemd_remove(user_home: Path) -> ServicePlan:
     )
 
 
+SYSTEMD_RESTART: Final = ServiceStep(("systemctl", "--user", "restart", UNIT))
 SYSTEMD_STATUS: Final = (
     *("systemctl", "--user", "show", UNIT),
     "--property=LoadState,ActiveState,SubState,MainPID,NRestarts,Result,ExecMainStatus",

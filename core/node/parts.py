@@ -24,8 +24,10 @@ from core.node.public_api.room import PublicApiRoom
 from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
+from core.node.restarting import Restarting
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
+from core.trust.file_formats import newer_files
 from core.trust.private_files import private_folder
 from core.trust.roster.key_rotation import settle_rotation
 from core.trust.roster.store import RosterStore
@@ -53,7 +55,9 @@ class NodeParts:
         self.relay = RelayRoom.build(node, peers.mesh, relay, api.answering)
         rooms = (peers, trust, self.pairing, disks, ring, answers, recovery, api, self.relay)
         join(node, rooms)
-        self.local_server = LocalServer([row for room in rooms for row in room.routes()], node.bus, node.tasks)
+        self.restarting = Restarting(node, peers.worker, stopping)
+        routes = [row for part in (*rooms, self.restarting) for row in part.routes()]
+        self.local_server = LocalServer(routes, node.bus, node.tasks)
 
 
 def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:
@@ -71,6 +75,9 @@ def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:
     assessment = TrustAssessment(store, seen, faults, identity.text_id, home.root)
     name = assessment.listed_name(identity.text_id) or config.name
     journal = Journal(home.log, name, bus)
+    if newer := newer_files(home):
+        said = "this node doesn't use them and leaves them as they are. Use that macluster."
+        journal.warn(f"A newer macluster wrote {', '.join(newer)}: {said}")
     return NodeContext(
         config=config,
         name=name,

@@ -14,10 +14,11 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NoReturn
 
 import msgspec
 
-from core.errors import MaclusterError, UsageError
+from core.errors import MaclusterError, NodeError, UsageError
 from core.events import ApiServed
 from core.mac.chip import computer_name
 from core.mac.memory import default_budget, physical_bytes
@@ -28,11 +29,12 @@ from core.node.base.stderr_log import limit_stderr_log
 from core.node.config import ApiOptions, NodeConfig
 from core.node.options import add_options
 from core.node.service import Node
-from core.settings import GB, Home, default_home, hub_cache
+from core.settings import GB, HOME_FILES, Home, default_home, hub_cache
 from core.text import clean_name
 from core.trust.key_storage import drop_keys
 
 STOP_S = 10.0
+RESTART = -1  # result of `serve`: the node should start again
 
 
 def config_from(args: argparse.Namespace) -> NodeConfig:
@@ -84,6 +86,15 @@ def _print_served(served: ApiServed, form: str | None) -> None:
             print(f"Warning: {served.warning}", flush=True)
 
 
+def check_discardable(home: Home) -> None:
+    """Raises UsageError if the folder holds files that are not a node's."""
+    if not home.root.is_dir() or home.identity.exists():
+        return
+    if foreign := sorted({path.name for path in home.root.iterdir()} - HOME_FILES):
+        what = f"{home.root} isn't a macluster home: it holds {foreign[0]}. --discard would remove it."
+        raise UsageError(what, "Name a new folder with --home.")
+
+
 @contextlib.contextmanager
 def discarded(home: Home) -> Iterator[None]:
     """Remove a simulated Mac's key and folder at the end, and the common folder with the last one."""
@@ -97,21 +108,22 @@ def discarded(home: Home) -> Iterator[None]:
 
 
 async def serve(config: NodeConfig, *, until_eof: bool = False, tell: str | None = None) -> int:
-    """Run a node; if this Mac changes its key, run another one with it. Returns the exit status; a failure is recorded
-    and printed before anything else.
+    """Run a node; if this Mac changes its key, run another one with it. Returns the exit status or RESTART; a failure
+    is recorded and printed before anything else.
     """
     loop = asyncio.get_running_loop()
     try:
         with recording_run(config.home):
-            await _run_nodes(config, loop, until_eof=until_eof, tell=tell)
+            is_due = await _run_nodes(config, loop, until_eof=until_eof, tell=tell)
     except Exception as error:
         return _failed(error)
     finally:
         loop.call_later(STOP_S, os._exit, 1)  # asyncio would wait for a hanging thread of the executor
-    return 0
+    return RESTART if is_due else 0
 
 
-async def _run_nodes(config: NodeConfig, loop: asyncio.AbstractEventLoop, *, until_eof: bool, tell: str | None) -> None:
+async def _run_nodes(config: NodeConfig, loop: asyncio.AbstractEventLoop, *, until_eof: bool, tell: str | None) -> bool:
+    """Returns whether the process should start again."""
     on_served = partial(_print_served, form=tell)
     node, stopped = Node(config, on_served), False
 
@@ -127,6 +139,16 @@ async def _run_nodes(config: NodeConfig, loop: asyncio.AbstractEventLoop, *, unt
         threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
     while (again := await node.run()) and not stopped:
         node = Node(again, on_served)
+    return node.parts.restarting.is_due and not stopped
+
+
+def _start_again() -> NoReturn:
+    """Become a node of what is installed now, with the same options, process id and streams."""
+    sys.stdout.flush()
+    try:
+        os.execv(sys.executable, [sys.executable, "-m", "macluster", "node", *sys.argv[1:]])
+    except OSError as error:
+        raise NodeError(f"{sys.executable} can't be started: {error.strerror}.", "Install macluster again.") from error
 
 
 def _failed(error: Exception) -> int:
@@ -156,10 +178,14 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file of it or its workers would hold words and keys
     try:
         config = config_from(args)
+        if args.discard:
+            check_discardable(config.home)
         limit_stderr_log(config.home)
         leftover = discarded(config.home) if args.discard else contextlib.nullcontext()
         with home_lock(config.home), leftover:
             status = asyncio.run(serve(config, until_eof=args.until_eof, tell=args.tell))
+            if status == RESTART:
+                _start_again()
     except Exception as error:
         status = _failed(error)
     sys.stdout.flush()

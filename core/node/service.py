@@ -72,6 +72,7 @@ class Node:
         parts.node.tasks.restartable("The look at networks", self._look_at_networks)
         parts.node.tasks.restartable("Keeping this Mac awake", self._keep_awake)
         parts.node.tasks.restartable("Measuring of throughput", parts.recovery.advisor.watch)
+        parts.node.tasks.restartable("The look at the installation", parts.restarting.watch)
         parts.node.tasks.restartable("The look at the disk", parts.disks.inventory.watch)
         parts.node.tasks.restartable("Asking for other Macs' logs", parts.peers.logs.watch)
         parts.node.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
@@ -143,6 +144,7 @@ class Node:
         return Counters(
             **parts.peers.mesh.admissions,
             links_open=len(parts.peers.mesh.contacts),
+            ignored_messages=parts.peers.mesh.ignored,
             pairing_attempts=parts.pairing.flow.comparisons,
             mdns_records=len(parts.peers.sightings),
             mdns_evicted=parts.peers.sightings.evicted,

@@ -81,6 +81,7 @@ class TrustedMac(Body, frozen=True, kw_only=True):
     name: str
     level: Level
     reason: str = ""  # why it isn't "paired"
+    update: str = ""  # why its version keeps it out of plans
     role: Literal["admin", "member", "stranger", "revoked"]
     fingerprint: str = ""  # SHA-256 of its key, hex
     added_epoch: int = 0

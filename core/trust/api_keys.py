@@ -10,10 +10,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from core.errors import TrustError, UsageError
+from core.errors import UsageError
 from core.numbers import Moment
 from core.requests.api import KeyName
-from core.trust.private_files import read_private, write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 
 PREFIX: Final = "mck-"
 MOST: Final = 64
@@ -31,7 +32,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     hint: Annotated[str, msgspec.Meta(max_length=HINT)] = ""  # last characters of a key made here
 
 
-_decoder = msgspec.json.Decoder(Annotated[tuple[ApiKey, ...], msgspec.Meta(max_length=MOST)])
+_FILE: Final = JsonFile[tuple[ApiKey, ...]](
+    Home.api_keys, Annotated[tuple[ApiKey, ...], msgspec.Meta(max_length=MOST)], cure="Delete it, and make new keys."
+)
 
 
 class ApiKeys:
@@ -41,13 +44,7 @@ class ApiKeys:
         self._path = path
 
     def all(self) -> tuple[ApiKey, ...]:
-        if not self._path.exists():
-            return ()
-        try:
-            kept: tuple[ApiKey, ...] = _decoder.decode(read_private(self._path, TrustError))
-        except msgspec.MsgspecError as error:
-            raise TrustError(f"{self._path} is damaged.", "Delete it, and make new keys.") from error
-        return kept
+        return _FILE.read(self._path) if self._path.exists() else ()
 
     def add(self, name: str, now: float, key: str = "") -> str:
         """Store a new or a given key, and return it; it can't be shown again. Raises UsageError."""
@@ -62,7 +59,7 @@ class ApiKeys:
             fresh = msgspec.convert({"name": name, "sha256": _hash(made), "made": now, "hint": hint}, ApiKey)
         except msgspec.ValidationError as error:
             raise UsageError(f"{name!r} cannot be the name of a key.", "Use up to 64 letters.") from error
-        self._write((*kept, fresh))
+        _FILE.write(self._path, (*kept, fresh))
         return made
 
     def revoke(self, name: str) -> None:
@@ -70,7 +67,7 @@ class ApiKeys:
         left = tuple(each for each in kept if each.name != name)
         if left == kept:
             raise UsageError(f"There is no key {name!r}.", "`macluster serve --keys` lists them.")
-        self._write(left)
+        _FILE.write(self._path, left)
 
     def owner(self, key: str) -> str | None:
         """Name of the key, or None; takes the same time for every key."""
@@ -79,9 +76,6 @@ class ApiKeys:
             if hmac.compare_digest(each.sha256, hashed):
                 found = each.name
         return found
-
-    def _write(self, keys: tuple[ApiKey, ...]) -> None:
-        write_private(self._path, msgspec.json.encode(keys))
 
 
 def _hash(key: str) -> str:

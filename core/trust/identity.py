@@ -1,7 +1,8 @@
 """The device key: created at the first start, stored encrypted; it alone identifies this Mac.
 
-Folder (0700, files 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, without a
-keychain, `passphrase`. During a rotation the next key is stored as `identity-next` (`core.trust.roster.key_rotation`).
+Folder (0700, files 0600): `identity.pem` (the folder's format, then Ed25519, encrypted PKCS#8), `identity.crt`
+(self-signed leaf) and, without a keychain, `passphrase`. During a rotation the next key is stored as `identity-next`
+(`core.trust.roster.key_rotation`).
 The passphrase outlives every key, since files sealed on this Mac depend on it. See security.md §2.3.
 """
 
@@ -32,6 +33,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
+from core.settings import Home
+from core.trust.file_formats import check_not_newer
 from core.trust.private_files import move, private_folder, read_private, write_private
 
 Storage = Literal["keychain", "file permissions"]
@@ -74,6 +77,7 @@ def load_or_create(
 ) -> Identity:
     """The identity in `folder`, created if missing. Raises IdentityError if it can't be used safely."""
     private_folder(folder)
+    check_not_newer(folder / "identity.pem", Home.identity.format, IdentityError)
     if not os.path.lexists(folder / "identity.pem"):
         _create(folder, use_keychain, on_wait)
     return open_identity(folder, _find_passphrase(folder, on_wait))
@@ -117,7 +121,8 @@ def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
 
 
 def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase)))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase))
+    write_private(path, b"Format: %d\n" % Home.identity.format + pem)
 
 
 def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:

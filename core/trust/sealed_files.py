@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -17,10 +17,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
+from core.trust.file_formats import check_format, check_not_newer, format_of
 from core.trust.identity import expand, extract
 from core.trust.private_files import ErrorClass, folder_to_disk, open_private, replacing, to_disk
 
-MAGIC: Final = b"MCS1"
+FORMAT: Final = 1
+MAGIC: Final = b"MCS%d" % FORMAT
 SALT_BYTES: Final = 32
 HEADER_BYTES: Final = len(MAGIC) + SALT_BYTES
 CHUNK: Final = 64 * 1024
@@ -73,6 +75,7 @@ def read_sealed(path: Path, secret: bytes, purpose: str, error: ErrorClass = Sea
     """
     with open_private(path, error) as file:
         header = file.read(HEADER_BYTES)
+        check_format(path.name, format_of(header), FORMAT, error)
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
             raise error(f"{path.name} is not a sealed file.", DAMAGED)
         key = key_of(secret, header[len(MAGIC) :], purpose)
@@ -88,6 +91,18 @@ def read_sealed(path: Path, secret: bytes, purpose: str, error: ErrorClass = Sea
             if not following:
                 return
             sealed, number = following, number + 1
+
+
+def check_replaceable(
+    path: Path, secret: bytes, purpose: str, mark: bytes, known: int, error: ErrorClass = SealError
+) -> None:
+    """Raise `error` if the file `path` is there and newer: its content begins with `mark` and a format, a byte each."""
+    check_not_newer(path, FORMAT, error)
+    content = b""
+    with suppress(error):  # another damage is no reason to keep the old file
+        content = next(read_sealed(path, secret, purpose, error), b"")
+    if content.startswith(mark):
+        check_format(path.name, content[len(mark)], known, error)
 
 
 def forget(path: Path, error: ErrorClass = SealError) -> None:

@@ -7,22 +7,25 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from core.errors import IdentityError, TrustError
+from core.errors import IdentityError
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 from core.trust.identity import parse_text_id, text_id
-from core.trust.private_files import read_private, write_private
 
 MAX_SEEN: Final = 256
+
+_FILE: Final = JsonFile[list[tuple[str, float]]](
+    Home.seen, list[tuple[str, float]], cure="Remove it: `rm {path}`; it only remembers strangers."
+)
 
 
 class SeenMacs:
     """First sightings (seconds since the epoch) of at most 256 device ids; the one not met for longest goes first."""
 
     def __init__(self, path: Path) -> None:
-        """Raises TrustError if the file is damaged or not private."""
+        """Raises TrustError if the file is damaged or not private; a newer one counts as empty."""
         self._path = path
-        self._first = _read(path) if os.path.lexists(path) else {}
+        self._first = _read(path) if os.path.lexists(path) and not _FILE.is_newer(path) else {}
         self._before = frozenset(self._first)
         self._saved = list(self._first)
 
@@ -37,15 +40,15 @@ class SeenMacs:
             del self._first[next((i for i in self._first if i not in members), device_id)]
 
     def save(self) -> None:
+        """Write the file if it changed. Raises TrustError."""
         if self._saved != list(self._first):
             lines = [(text_id(i), first) for i, first in self._first.items()]
-            write_private(self._path, msgspec.json.encode(lines), TrustError)
+            _FILE.write(self._path, lines)
             self._saved = list(self._first)
 
 
 def _read(path: Path) -> dict[bytes, float]:
     try:
-        lines = msgspec.json.decode(read_private(path, TrustError), type=list[tuple[str, float]])
-        return {parse_text_id(text): first for text, first in lines[-MAX_SEEN:]}
-    except (msgspec.MsgspecError, IdentityError) as error:
-        raise TrustError(f"{path} is damaged.", f"Remove it: `rm {path}`; it only remembers strangers.") from error
+        return {parse_text_id(text): first for text, first in _FILE.read(path)[-MAX_SEEN:]}
+    except IdentityError as error:
+        raise _FILE.damaged(path) from error

@@ -8,9 +8,9 @@ import threading
 from functools import partial
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
-from typing import Final
 
 from core.mac.doctor import metal_build
+from core.mac.installation import installer_of
 from core.mac.requirements import Machine, this_machine, unmet
 from core.verify import machine
 from core.verify.check import Check, Outcome, failed, passed, skipped
@@ -20,9 +20,6 @@ SLICES_S = 60.0
 MEMORY_S = 30.0
 HOP_S = 30.0
 SPEED_S = 100.0
-# files that installers of isolated commands leave in the environment
-_LEFT_BY: Final = {"uv-receipt.toml": "uv tool", "pipx_metadata.json": "pipx"}
-_INSTALLERS: Final = ("pip", "uv")
 
 
 def checks_of(host: str) -> tuple[Check, ...]:
@@ -65,8 +62,6 @@ def outcome(found: Distribution, prefix: Path, here: Machine) -> Outcome:
     origin = json.loads(found.read_text("direct_url.json") or "{}")
     if found.read_text("WHEEL") is None or origin.get("dir_info", {}).get("editable"):
         return skipped("it runs from its sources: install the wheel, then run this again")
-    wrote = (found.read_text("INSTALLER") or "").strip()
-    plain = wrote if wrote in _INSTALLERS else "another program"
-    by = next((name for file, name in _LEFT_BY.items() if (prefix / file).exists()), plain)
+    by = installer_of(found, prefix) or "another program"
     build = f"; MLX's build for macOS {kernels}" if (kernels := metal_build()) else ""
     return passed(f"a wheel, installed by {by}; this Python runs as {here.machine}{build}")

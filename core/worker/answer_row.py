@@ -23,7 +23,7 @@ class AnswerRow:
         self._beside = waited.tokens if waited else 0
         self._first: float | None = None  # the first token chosen here
         self._last: float | None = None
-        self._count = len(request.written)  # tokens of the answer
+        self._before = self._count = len(request.written)  # tokens of the answer
         self._seal_s = 0.0
         self._left_at: float | None = None  # when the first frame of the prompt left
         self._has_departed = False  # all of the prompt is on the ring
@@ -62,7 +62,7 @@ class AnswerRow:
             drafted_tokens=ended.drafted if ended else 0,
             accepted_tokens=ended.accepted if ended else 0,
             ttft_s=self._first - self._started if self._first else None,
-            decode_tokens_per_s=decode_rate(self._count - len(self.request.written), self._first, self._last),
+            decode_tokens_per_s=decode_rate(self._count - self._before, self._first, self._last),
             problem=problem,
         )
 

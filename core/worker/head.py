@@ -182,6 +182,8 @@ class Head:
         if self.pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
+        for rest in self._scheduler.take_displaced():
+            self._begin_again(rest)
         if work is None and not self.sessions.is_due:
             return self.mirroring.put()
         self._report_batch()  # before this stage computes: the view must not lag a long first chunk
@@ -189,6 +191,16 @@ class Head:
         self.sessions.put()
         self.mirroring.put()
         return True
+
+    def _begin_again(self, rest: Request) -> None:
+        """Prepare for the rest of an answer whose row was displaced. A sampler here is where the answer is; on another
+        Mac it may be ahead of it.
+        """
+        self._rows[rest.request_id].request = rest
+        if not self.pipeline.chooses:
+            self.pipeline.send_word(Dismiss(bytes.fromhex(rest.request_id)), rest.admit)
+            for word in written_of(rest):
+                self.pipeline.send_word(word)
 
     def _put(self, work: Work | None) -> None:
         sealed_s = self.pipeline.sealed_s

@@ -191,7 +191,11 @@ class Worker:
         identity = open_identity(Path(command.identity_folder), command.passphrase)
         self._joined = Joined(identity, listen(command.host), command.wires)
         port = self._joined.listener.getsockname()[1]
-        self._report(messages.Listening(pid=os.getpid(), port=port, working_set_bytes=working_set_bytes()))
+        self._report(
+            messages.Listening(
+                pid=os.getpid(), port=port, working_set_bytes=working_set_bytes(), compute=compute_hash()
+            )
+        )
 
     def _load(self, command: messages.Load) -> None:
         try:

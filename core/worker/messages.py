@@ -22,11 +22,11 @@ from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.settings import MAX_DRAFT
 
 
-class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=""):
     """Base of all messages on the pipe."""
 
 
-class Join(PipeMessage, frozen=True, kw_only=True):
+class Join(PipeMessage, frozen=True, kw_only=True, tag="Join"):
     """The worker's identity and listen address. Answered by `Listening`."""
 
     identity_folder: str
@@ -35,7 +35,7 @@ class Join(PipeMessage, frozen=True, kw_only=True):
     wires: bool = True  # whether loaded weights stay wired, on a Mac
 
 
-class Load(PipeMessage, frozen=True, kw_only=True):
+class Load(PipeMessage, frozen=True, kw_only=True, tag="Load"):
     """Load stage `index` of `plan` from the model in `directory`. Answered by `Loading`, then `Loaded` or `Failed`."""
 
     plan: Plan
@@ -49,10 +49,11 @@ class Load(PipeMessage, frozen=True, kw_only=True):
     verify: bool = False  # make them again
 
 
-class Connect(PipeMessage, frozen=True, kw_only=True):
+class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
     """Close old links, then link to the neighbours of `plan`. Answered by `Linked` or `LinkBroken`."""
 
     plan: Plan
+    digest: bytes  # of the plan as its head sent it
     cluster: bytes  # the roster that all links use until the next Connect
     # to the next stage, the best first
     ways: Annotated[tuple[NetworkPath, ...], msgspec.Meta(min_length=1, max_length=MAX_NETWORK_PATHS)]
@@ -60,29 +61,29 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS  # the head renews the links' keys after one has carried this
 
 
-class ConnectPrefill(Connect, frozen=True, kw_only=True):
+class ConnectPrefill(Connect, frozen=True, kw_only=True, tag="ConnectPrefill"):
     """Head only: link to the prefill Mac, by the `plan` that only the two share. Answered by `PrefillLinked` or
     `PrefillBroken`.
     """
 
 
-class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True):
+class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True, tag="UnlinkPrefill"):
     """Head only: the prefill Mac is gone. The ring reads its unfinished prompt."""
 
 
-class Prove(PipeMessage, frozen=True, kw_only=True):
+class Prove(PipeMessage, frozen=True, kw_only=True, tag="Prove"):
     """Head only: run a short fixed prompt. Answered by `Proved` or `Unproved`, or by `LinkBroken`."""
 
     plan_gen: int
 
 
-class Cancel(PipeMessage, frozen=True, kw_only=True):
+class Cancel(PipeMessage, frozen=True, kw_only=True, tag="Cancel"):
     """Head only: end this answer after the current step."""
 
     request_id: str
 
 
-class SaveSession(PipeMessage, frozen=True, kw_only=True):
+class SaveSession(PipeMessage, frozen=True, kw_only=True, tag="SaveSession"):
     """Head only: write the KV of all stages for the longest cached prefix of `tokens` to the file `path`, sealed with
     `secret`. Answered by `SessionSaved` or `SessionFailed`.
     """
@@ -94,7 +95,7 @@ class SaveSession(PipeMessage, frozen=True, kw_only=True):
     created_at: float
 
 
-class LoadSession(PipeMessage, frozen=True, kw_only=True):
+class LoadSession(PipeMessage, frozen=True, kw_only=True, tag="LoadSession"):
     """Head only: bring the session in file `path` to the stages, where prompts can reuse it. Answered by
     `SessionLoaded` or `SessionFailed`.
     """
@@ -103,7 +104,7 @@ class LoadSession(PipeMessage, frozen=True, kw_only=True):
     secret: bytes
 
 
-class StopSession(PipeMessage, frozen=True, kw_only=True):
+class StopSession(PipeMessage, frozen=True, kw_only=True, tag="StopSession"):
     """Head only: give up the save or load in progress, which is answered by `SessionFailed`."""
 
 
@@ -117,7 +118,7 @@ class MirrorSpan(msgspec.Struct, frozen=True, array_like=True):
     needs: Size | None = 0  # a row can continue after this with the windows from that token on; None: not here
 
 
-class MirrorSpans(PipeMessage, frozen=True, kw_only=True):
+class MirrorSpans(PipeMessage, frozen=True, kw_only=True, tag="MirrorSpans"):
     """Head only: the next mirrored spans of a request, as `WantSpans` requested them."""
 
     request_id: str
@@ -125,31 +126,32 @@ class MirrorSpans(PipeMessage, frozen=True, kw_only=True):
     spans: tuple[MirrorSpan, ...]
 
 
-class StopMirror(PipeMessage, frozen=True, kw_only=True):
+class StopMirror(PipeMessage, frozen=True, kw_only=True, tag="StopMirror"):
     """Head only: there is no memory to mirror more of this row."""
 
     request_id: str
 
 
-class Trace(PipeMessage, frozen=True, kw_only=True):
+class Trace(PipeMessage, frozen=True, kw_only=True, tag="Trace"):
     """Request the compute times since the last Trace. Answered by `Traced`."""
 
 
-class TracePhases(PipeMessage, frozen=True, kw_only=True):
+class TracePhases(PipeMessage, frozen=True, kw_only=True, tag="TracePhases"):
     """Turn tracing of step phases on or off. Answered by `TracedPhases`, with what was traced since the last one."""
 
     is_on: bool
 
 
-class Listening(PipeMessage, frozen=True, kw_only=True):
+class Listening(PipeMessage, frozen=True, kw_only=True, tag="Listening"):
     """The worker runs and its data listener is open."""
 
     pid: int
     port: int
     working_set_bytes: Size = 0  # GPU memory that macOS allows, 0 without such a GPU
+    compute: str = ""  # `core.version.compute_hash` of its files
 
 
-class Loading(PipeMessage, frozen=True, kw_only=True):
+class Loading(PipeMessage, frozen=True, kw_only=True, tag="Loading"):
     """Bytes loaded so far; the first message, with none, reports the start."""
 
     plan_gen: Size
@@ -157,7 +159,7 @@ class Loading(PipeMessage, frozen=True, kw_only=True):
     total_bytes: Size
 
 
-class Loaded(PipeMessage, frozen=True, kw_only=True):
+class Loaded(PipeMessage, frozen=True, kw_only=True, tag="Loaded"):
     """The layers [start, stop) are loaded."""
 
     plan_gen: Size
@@ -171,32 +173,32 @@ class Loaded(PipeMessage, frozen=True, kw_only=True):
     mlx_lm: Annotated[str, msgspec.Meta(max_length=64)] = ""  # version
 
 
-class Failed(PipeMessage, frozen=True, kw_only=True):
+class Failed(PipeMessage, frozen=True, kw_only=True, tag="Failed"):
     """The slice can't be loaded, or can't run as one of several ranks."""
 
     plan_gen: Size
     problem: Problem
 
 
-class Linked(PipeMessage, frozen=True, kw_only=True):
+class Linked(PipeMessage, frozen=True, kw_only=True, tag="Linked"):
     """Both data links of this stage are sealed and bound to the plan."""
 
     plan_gen: Size
     way: NetworkPath  # of the link to the next stage
 
 
-class LinkBroken(PipeMessage, frozen=True, kw_only=True):
+class LinkBroken(PipeMessage, frozen=True, kw_only=True, tag="LinkBroken"):
     """A data link of this stage is gone; the layers are still loaded."""
 
     plan_gen: Size
     problem: Problem
 
 
-class Proving(PipeMessage, frozen=True, kw_only=True):
+class Proving(PipeMessage, frozen=True, kw_only=True, tag="Proving"):
     """The proof goes on: a part of its prompt is read."""
 
 
-class Proved(PipeMessage, frozen=True, kw_only=True):
+class Proved(PipeMessage, frozen=True, kw_only=True, tag="Proved"):
     """The ring answered a prompt of `tokens` tokens in `seconds`."""
 
     plan_gen: int
@@ -206,14 +208,14 @@ class Proved(PipeMessage, frozen=True, kw_only=True):
     why: str = ""  # why it could not be compared, as the end of a sentence
 
 
-class Unproved(PipeMessage, frozen=True, kw_only=True):
+class Unproved(PipeMessage, frozen=True, kw_only=True, tag="Unproved"):
     """The ring is linked, but its results are wrong."""
 
     plan_gen: int
     problem: Problem
 
 
-class Prefilled(PipeMessage, frozen=True, kw_only=True):
+class Prefilled(PipeMessage, frozen=True, kw_only=True, tag="Prefilled"):
     """Tokens of prompt and written answer that went round the ring so far."""
 
     request_id: str
@@ -221,7 +223,7 @@ class Prefilled(PipeMessage, frozen=True, kw_only=True):
     total: int
 
 
-class Departed(PipeMessage, frozen=True, kw_only=True):
+class Departed(PipeMessage, frozen=True, kw_only=True, tag="Departed"):
     """All of a prompt is on the ring."""
 
     request_id: str
@@ -229,7 +231,7 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     at: float  # when the system had the first one, in seconds of the monotonic clock
 
 
-class Token(PipeMessage, frozen=True, kw_only=True):
+class Token(PipeMessage, frozen=True, kw_only=True, tag="Token"):
     """One sampled token; with `logprob` and `top`, the top (token id, logprob), if requested."""
 
     request_id: str
@@ -239,18 +241,18 @@ class Token(PipeMessage, frozen=True, kw_only=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class AnswerDone(AnswerFigures, frozen=True, kw_only=True):
+class AnswerDone(AnswerFigures, frozen=True, kw_only=True, tag="AnswerDone"):
     """The answer ended. `tokens` counts all; times are of tokens that were not written before."""
 
 
-class GpuFailed(PipeMessage, frozen=True, kw_only=True):
+class GpuFailed(PipeMessage, frozen=True, kw_only=True, tag="GpuFailed"):
     """The worker ends: its GPU failed a step."""
 
     why: str
     is_memory: bool  # out of memory
 
 
-class GroupBroken(PipeMessage, frozen=True, kw_only=True):
+class GroupBroken(PipeMessage, frozen=True, kw_only=True, tag="GroupBroken"):
     """The worker ends: the ranks of its plan can't add up their results any more, and a process can join only one
     group.
     """
@@ -258,67 +260,67 @@ class GroupBroken(PipeMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
-class Worked(PipeMessage, frozen=True, kw_only=True):
+class Worked(PipeMessage, frozen=True, kw_only=True, tag="Worked"):
     """The last step that this stage has finished, reported during work and before it idles."""
 
     step: int
 
 
-class SessionSaved(PipeMessage, frozen=True, kw_only=True):
+class SessionSaved(PipeMessage, frozen=True, kw_only=True, tag="SessionSaved"):
     """The file is on disk."""
 
 
-class SessionLoaded(PipeMessage, frozen=True, kw_only=True):
+class SessionLoaded(PipeMessage, frozen=True, kw_only=True, tag="SessionLoaded"):
     """Every stage has its part, and the row is cached."""
 
 
-class SessionFailed(PipeMessage, frozen=True, kw_only=True):
+class SessionFailed(PipeMessage, frozen=True, kw_only=True, tag="SessionFailed"):
     """The save or load failed and left nothing."""
 
     problem: Problem
 
 
-class Mirrored(PipeMessage, frozen=True, kw_only=True):
+class Mirrored(PipeMessage, frozen=True, kw_only=True, tag="Mirrored"):
     """KV of all stages for the next tokens of this request's row, to be kept for the next worker."""
 
     request_id: str
     span: MirrorSpan
 
 
-class WantSpans(PipeMessage, frozen=True, kw_only=True):
+class WantSpans(PipeMessage, frozen=True, kw_only=True, tag="WantSpans"):
     """Request as many spans after the first `behind` ones as fit one message. Answered by `MirrorSpans`."""
 
     request_id: str
     behind: Size
 
 
-class Unmirrored(PipeMessage, frozen=True, kw_only=True):
+class Unmirrored(PipeMessage, frozen=True, kw_only=True, tag="Unmirrored"):
     """This request's row is mirrored no further: its states are too large, or a stage could not cut them."""
 
     request_id: str
 
 
-class Restored(PipeMessage, frozen=True, kw_only=True):
+class Restored(PipeMessage, frozen=True, kw_only=True, tag="Restored"):
     """The first `tokens` tokens of a request were restored from the mirror; the rest is read again."""
 
     request_id: str
     tokens: Size
 
 
-class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
+class PrefillLinked(PipeMessage, frozen=True, kw_only=True, tag="PrefillLinked"):
     """The prefill Mac reads prompts from now on."""
 
     plan_gen: Size
 
 
-class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
+class PrefillBroken(PipeMessage, frozen=True, kw_only=True, tag="PrefillBroken"):
     """The prefill Mac stopped reading; the ring reads its unfinished prompts."""
 
     plan_gen: Size
     problem: Problem
 
 
-class ReadBeside(PipeMessage, frozen=True, kw_only=True):
+class ReadBeside(PipeMessage, frozen=True, kw_only=True, tag="ReadBeside"):
     """The prefill Mac read the first `tokens` tokens of a request; 0: it failed, and the ring reads them."""
 
     request_id: str
@@ -344,7 +346,7 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     renewals: Size = 0  # how often the links got new keys
 
 
-class Samples(PipeMessage, frozen=True, kw_only=True):
+class Samples(PipeMessage, frozen=True, kw_only=True, tag="Samples"):
     """Every stage's sample, in ring order, gathered by one frame."""
 
     stages: list[StageSample]
@@ -363,14 +365,14 @@ class TraceSpan(msgspec.Struct, frozen=True, array_like=True):
     end_s: float
 
 
-class Traced(PipeMessage, frozen=True, kw_only=True):
+class Traced(PipeMessage, frozen=True, kw_only=True, tag="Traced"):
     """The newest spans of this stage, in order, and the kinds of values it has handled."""
 
     spans: list[TraceSpan] = []
     seen: tuple[Sight, ...] = ()
 
 
-class TracedPhases(PipeMessage, frozen=True, kw_only=True):
+class TracedPhases(PipeMessage, frozen=True, kw_only=True, tag="TracedPhases"):
     """The next turns of this stage, in order, as many as fit a message between two Macs."""
 
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()

@@ -196,7 +196,7 @@ class Mirroring:
             for name in known.keys() - names:
                 del known[name]
         for places in (self._cut, self._stands):
-            for name in places.keys() - names - self.restoring.waiting:
+            for name in places.keys() - names - self.restoring.waiting - self._scheduler.queued:
                 del places[name]
         return rows
 

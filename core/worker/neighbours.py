@@ -7,9 +7,6 @@ import socket
 from contextlib import ExitStack, closing
 from typing import Final
 
-import msgspec
-
-from core.events import Plan
 from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
 from core.link.network_paths import connect
 from core.trust.identity import Identity, parse_text_id
@@ -19,9 +16,9 @@ from core.worker.messages import Connect
 DIAL_S: Final = 10.0
 
 
-def plan_digest(plan: Plan) -> bytes:
-    """SHA-256 over the whole plan, which both ends of a data link compare before it is ready."""
-    return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
+def plan_digest(sent: bytes) -> bytes:
+    """SHA-256 over a plan as its head sent it, which both ends of a data link compare before it is ready."""
+    return hashlib.sha256(b"macluster/1 plan\0" + sent).digest()
 
 
 class Neighbours:
@@ -41,7 +38,7 @@ class Neighbours:
         self._row_bytes = row_bytes
         self._before = parse_text_id(plan.stages[index - 1].device_id)
         self._after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)
-        self.binding = plan_digest(plan)
+        self.binding = told.digest
         self.host = str(listener.getsockname()[0])
         self.own_hosts = (self.host, self.host)
 

@@ -35,11 +35,12 @@ from core.models.slicing.ranks import Rank, shard
 from core.plan.make_plan import room_for_whole
 from core.plan.notes import LOSSY
 from core.plan.topology import has_ranks
+from core.settings import Home
 from core.trust.private_files import open_private, private_folder, write_private
 from core.version import compute_hash
 from core.worker.messages import Load
 
-FORMAT: Final = 1
+FORMAT: Final = Home.references.format  # part of the names: those of another version stay as they are
 MOST_KEPT: Final = 32  # files, of 2 MB for 128,000 token ids
 SAMPLES: Final = 256
 SAMPLE_BYTES: Final = 4096
@@ -100,7 +101,7 @@ def reference_for(order: Load, folder: ModelFolder, held: dict[str, mx.array], o
 def _name(folder: ModelFolder, plan: Plan) -> str:
     """A name for each model, way to compute, and kind of device."""
     device = mx.default_device().type.name
-    parts = (folder.fingerprint, _sample(folder), compute_hash(), device, plan.kv_bits, _ranks(plan))
+    parts = (FORMAT, folder.fingerprint, _sample(folder), compute_hash(), device, plan.kv_bits, _ranks(plan))
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
 
 

@@ -44,20 +44,20 @@ EVERY: Final = int(Flag.EVERY)
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Wrote(msgspec.Struct, frozen=True, array_like=True, tag="Wrote"):
     """The next written tokens of the answer of row `request`, which has a constraint, before it continues."""
 
     request: RequestId
     tokens: tuple[TokenId, ...]
 
 
-class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag="Dismiss"):
     """Row `request` is over."""
 
     request: RequestId
 
 
-class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag="Begin"):
     """No request ran: figures count from here."""
 
 

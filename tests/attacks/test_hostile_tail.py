@@ -18,11 +18,11 @@ from core.link.data_plane import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST
+from core.local.plans import digest_of
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
 from core.worker.messages import AnswerDone, Connect, LinkBroken, StageSample
-from core.worker.neighbours import plan_digest
 from core.worker.ring import read_samples
 from core.worker.work_frames import (
     NO_STEP,
@@ -70,12 +70,13 @@ class HostileTail:
         self.victim.send(
             Connect(
                 plan=self.plan,
+                digest=digest_of(self.plan),
                 cluster=self._cluster.encode(),
                 ways=(NetworkPath(HOST),),
                 next_port=self._listener.getsockname()[1],
             )
         )
-        head, binding = parse_text_id(self.plan.stages[0].device_id), plan_digest(self.plan)
+        head, binding = parse_text_id(self.plan.stages[0].device_id), digest_of(self.plan)
         ours = {"identity": self._identity, "cluster": self._cluster, "peer_id": head, "binding": binding}
         self.receiver = accept(self._listener, timeout_s=FRAME_S, **ours).receiver()  # type: ignore[arg-type]
         self.sender = dial(HOST, self.victim.port, timeout_s=FRAME_S, **ours).sender()  # type: ignore[arg-type]

@@ -59,16 +59,17 @@ def hello_of(sock: socket.socket, victim: Victim, number: int, knows: Cluster | 
     return Dialler(mac(number), group, peer, Kind.CONTROL, shown, secrets.token_bytes).hello
 
 
-OFFERS: dict[str, tuple[int, bytes]] = {
+VERSIONS: dict[str, tuple[int, bytes]] = {
     "version 0": (4, bytes(2)),
     "version 2": (4, b"\2\0"),
     "version 65535": (4, b"\xff\xff"),
+}
+OFFERS: dict[str, tuple[int, bytes]] = {
     "suite 0": (6, bytes(2)),
     "suite 2": (6, b"\2\0"),
     "another magic": (0, b"MCH2"),
     "a data link on the control port": (8, b"\1"),
     "a kind that is none": (8, b"\7"),
-    "flags": (9, b"\1"),
     "reserved bytes": (15, b"\1"),
     "another cluster": (16, b"D" * 16),
     "another sender": (32, b"s" * 16),
@@ -80,13 +81,25 @@ OFFERS: dict[str, tuple[int, bytes]] = {
 @pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.promise("P4")
 async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, offer: str) -> None:
-    at, value = OFFERS[offer]
+    await _offered(victim, *OFFERS[offer], b"")
+
+
+@pytest.mark.parametrize("offer", VERSIONS)
+@pytest.mark.promise("P4")
+async def test_an_offer_of_another_version_is_met_with_the_own_hello_and_nothing_signed(
+    victim: Victim, offer: str
+) -> None:
+    await _offered(victim, *VERSIONS[offer], b"MCH1\1\0")
+
+
+async def _offered(victim: Victim, at: int, value: bytes, answer: bytes) -> None:
     with call(victim.port, member_client(cast().low)) as sock:
         hello = bytearray(hello_of(sock, victim, cast().low))
         assert hello[at : at + len(value)] != value
         hello[at : at + len(value)] = value
         sock.sendall(hello)
-        assert last_words(sock) == b"", "nothing is signed for it"
+        said = last_words(sock)
+        assert (said[:6], len(said)) == (answer, HELLO.size if answer else 0), "nothing is signed for it"
     link = await victim.dial(cast().low)
     link.close()
     await link.wait_closed()
@@ -95,8 +108,8 @@ async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, off
 @pytest.mark.parametrize(
     ("offer", "said"),
     [
-        ("version 0", "speaks version 0"),
-        ("version 2", "speaks version 2"),
+        ("version 0", "begins links in version 0, this Mac in version 1"),
+        ("version 2", "begins links in version 2, this Mac in version 1"),
         ("suite 2", "suite 2"),
         ("another cluster", "belongs to another cluster"),
         ("another sender", "says that it is another one"),
@@ -108,7 +121,7 @@ async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, off
 async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str, said: str) -> None:
     """A member answers with a weaker offer: the typed error names it, and both versions if it is the version."""
     me, them = mac(cast().victim), cast().high
-    at, value = OFFERS[offer]
+    at, value = (OFFERS | VERSIONS)[offer]
 
     def answer(sock: socket.socket) -> None:
         exactly(sock, HELLO.size)
@@ -211,7 +224,8 @@ async def compared(sock: socket.socket, observer: Observer) -> Confirmed:
     sock.sendall(offer.commit)
     head = exactly(sock, REVEAL_BYTES)
     p3, comparison = offer.reveal(head + exactly(sock, reveal_length(head)))
-    sock.sendall(p3)
+    greeting = exactly(sock, int.from_bytes(exactly(sock, 4), "little"))
+    sock.sendall(p3 + noted(greeting))
     await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 240, "The digits")
     await observer.client.type_digits(Digits(digits=comparison.view.digits))
     p4, pledge = comparison.confirm(comparison.view.digits)

@@ -14,6 +14,7 @@ from unittest.mock import AsyncMock
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from core.answer_parts import TextPart
 from core.errors import BadModel, NodeError
@@ -27,6 +28,8 @@ from core.requests.answers import Message
 from core.settings import MIB
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 HELLO = (Message(role="user", content="hello"),)
 Start = Callable[[Path], Awaitable[Tokenizer]]
 
@@ -38,7 +41,16 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting(good: Path) -> AsyncIterator[Tokenizer]:
+    """One for all tests after which it goes on."""
+    tokenizer = await Tokenizer.start(good)
+    yield tokenizer
+    assert not tokenizer.is_over
+    await tokenizer.end()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def start() -> AsyncIterator[Start]:
     started, others = list[Tokenizer](), set(psutil.Process().children())
 
@@ -77,25 +89,25 @@ def endless(rule: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
 
 
-async def test_a_long_prompt_is_encoded_apart_and_no_other_waits_for_it(
-    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+async def test_long_prompts_are_encoded_apart_and_no_other_waits_for_them(
+    lasting: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = await start(good)
     before = set(psutil.Process().children())
-    held, begun, begin = asyncio.Event(), asyncio.Event(), TokenizerProcess.start
+    held, begun, begin = asyncio.Event(), list[Path](), TokenizerProcess.start
 
     async def late(directory: Path) -> TokenizerProcess:
-        begun.set()
+        begun.append(directory)
         await held.wait()
         return await begin(directory)
 
     monkeypatch.setattr(TokenizerProcess, "start", late)
     monkeypatch.setattr("core.node.answers.tokenizer.LONG_PROMPT", 10)
-    long = asyncio.create_task(tokens.encode([Message(role="user", content="a hop " * 10)], raw=True))
-    await begun.wait()
-    assert await tokens.encode(HELLO, raw=True)
+    asked = [Message(role="user", content="a hop " * 10)]
+    long = [asyncio.create_task(lasting.encode(asked, raw=True)) for _ in range(2)]
+    assert await lasting.encode(HELLO, raw=True)
+    assert len(begun) == 2
     held.set()
-    assert len(await long) > 10
+    assert all(len(prompt) > 10 for prompt in await asyncio.gather(*long))
     assert set(psutil.Process().children()) <= before
 
 
@@ -189,8 +201,8 @@ async def test_what_takes_too_long_is_ended_and_the_others_go_on(
     assert await tokenizer.encode(HELLO, raw=True)
 
 
-async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: Path, start: Start) -> None:
-    tokenizer = await start(good)
+async def test_answers_go_on_exactly_after_the_death_of_the_text_process(lasting: Tokenizer) -> None:
+    tokenizer = lasting
     text = "Zwei Flüsse, 日本, and a 🐢 end of it. " * 4
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
     streams = [tokenizer.stream(str(n), is_chat=True) for n in range(3)]
@@ -209,8 +221,8 @@ async def test_answers_go_on_exactly_after_the_death_of_the_text_process(good: P
     await until(lambda: not tokenizer._texts._streams)
 
 
-async def test_a_request_goes_on_that_finds_the_pipe_closed_before_the_end_was_told(good: Path, start: Start) -> None:
-    tokenizer = await start(good)
+async def test_a_request_goes_on_that_finds_the_pipe_closed_before_the_end_was_told(lasting: Tokenizer) -> None:
+    tokenizer = lasting
     (token, *_) = await tokenizer.encode((Message(role="user", content="Zwei"),), raw=True)
     tokenizer._texts.process._pipe.abort()
     assert (await tokenizer.stream("answer").add_all([token])).text
@@ -228,9 +240,9 @@ async def test_an_answer_is_told_when_no_other_text_process_can_start(
 
 
 async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself_and_it_ends_with_its_node(
-    good: Path, start: Start
+    good: Path, lasting: Tokenizer
 ) -> None:
-    here, tokenizer = Tokens.load(good), await start(good)
+    here, tokenizer = Tokens.load(good), lasting
     text = "Zwei Flüsse, 日本, and a 🐢 end of it."
     tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
     assert (tokens, tokenizer.eos) == (here.encode([Message(role="user", content=text)], raw=True), here.eos)

@@ -30,6 +30,7 @@ from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
 from core.local.bare_worker import HOST
 from core.local.macs import make_macs
+from core.local.plans import digest_of
 from core.local.second_process import SecondProcess, Work, second_process
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
@@ -161,7 +162,13 @@ def sealed_rank(pipe: Connection[Any, Any]) -> None:
     seat: Seat = pipe.recv()
     with listen(HOST) as listener:
         pipe.send(listener.getsockname()[1])
-        told = Connect(plan=seat.plan, cluster=seat.cluster, ways=(NetworkPath(HOST),), next_port=pipe.recv())
+        told = Connect(
+            plan=seat.plan,
+            digest=digest_of(seat.plan),
+            cluster=seat.cluster,
+            ways=(NetworkPath(HOST),),
+            next_port=pipe.recv(),
+        )
         identity = open_identity(seat.folder, seat.passphrase)
         neighbours = Neighbours(told, seat.rank, listener, identity, row_bytes=0)
         ring = Ring(neighbours, StageMeter(seat.rank), KEY_LIMITS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST, LOAD_S, START_S, BareWorker
 from core.local.macs import LocalMacs, make_macs
-from core.local.plans import plan_of
+from core.local.plans import digest_of, plan_of
 from core.models.files.model_folder import read_folder
 from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
 from tests.support.worker_ring import a_request
@@ -40,8 +40,8 @@ def main(model: Path, port: int, folder: Path) -> None:
             worker.send(loads[what])
             worker.expect(Loaded, LOAD_S)
     for what in ("dialling", "accepting"):
-        cluster = macs.cluster.encode()
-        workers[what].send(Connect(plan=shared, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
+        cluster, digest, ways = macs.cluster.encode(), digest_of(shared), (NetworkPath(HOST),)
+        workers[what].send(Connect(plan=shared, digest=digest, cluster=cluster, ways=ways, next_port=port))
     workers["computing"].send(a_request([5, 6, 7], max_tokens=100_000))
     workers["computing"].expect(Token, LOAD_S)
     born = BareWorker(0)

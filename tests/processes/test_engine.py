@@ -110,6 +110,17 @@ def test_random_arrivals_over_three_workers_say_what_each_says_alone(ring: Worke
     assert again.tokens[: len(expected[0].tokens)] == expected[0].tokens[: len(again.tokens)], "drained and readmitted"
 
 
+def test_clients_with_high_limits_write_at_the_same_time(rings: Rings, model: Path, alone: Alone) -> None:
+    """Together they need more memory than there is: the second row is displaced. Another Mac samples it again then."""
+    sampling = Sampling(repetition_penalty=1.4, repetition_context=30)
+    prompts = [range(8 + 20 * number, 28 + 20 * number) for number in range(2)]
+    requests = [a_request(tokens, max_tokens=300, sampling=sampling) for tokens in prompts]
+    ring = rings.ring(model, CUTS, "forward", chunk=CHUNK, rows=ROWS, context=560)
+    first, second = answers = ring.generate_all(requests)
+    assert [answer.tokens for answer in answers] == [alone.answer(request).tokens for request in requests]
+    assert 200 < sum(at < first.times[-1] for at in second.times) < 290
+
+
 def test_a_cancelled_row_leaves_and_the_others_do_not_notice(ring: WorkerRing, alone: Alone) -> None:
     requests = some_requests(3, ROWS + QUEUE_LIMIT)
     expected = [alone.answer(request).tokens for request in requests]

@@ -21,7 +21,7 @@ from core.link.liveness import stuck_stage
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST, BareWorker
 from core.local.macs import make_macs
-from core.local.plans import plan_of
+from core.local.plans import digest_of, plan_of
 from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -290,8 +290,8 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
         await until(lambda: all(worker.has_model for worker in workers))
         assert [worker.step for worker in workers] == [0, 0]
         for supervisor, port in zip(pair, reversed(ports), strict=True):
-            cluster = macs.cluster.encode()
-            supervisor.send(Connect(plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
+            cluster, digest, ways = macs.cluster.encode(), digest_of(plan), (NetworkPath(HOST),)
+            supervisor.send(Connect(plan=plan, digest=digest, cluster=cluster, ways=ways, next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
         pair[0].send(a_request([5, 6, 7], max_tokens=TOKENS))
         await until(lambda: any(isinstance(report, AnswerDone) for report in reports))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -133,13 +134,13 @@ async def check_refusals(home: Path) -> None:
         (folder / f"{name}.mcs").write_bytes(content)
         (folder / f"{name}.mcs").chmod(0o600)
         assert "was changed or cut" in await refused(home, "session", "load", name)
-    write_sealed(folder / "old.mcs", [b"MCK\x00"], secret, "session")
-    assert "old.mcs has format 0" in await refused(home, "session", "load", "old")
+    write_sealed(folder / "newer.mcs", [b"MCK\x09"], secret, "session")
+    assert "newer.mcs has format 9" in await refused(home, "session", "load", "newer")
     listed = await macluster(home, "session", "list")
-    assert "old: old.mcs has format 0; this version of macluster reads format 1." in listed.stdout
+    assert "newer: newer.mcs has format 9; this version of macluster reads formats up to 1." in listed.stdout
     for name in ("../trip", ".trip", "a/b", ""):
         assert "session" in await refused(home, "session", "save", name, status=2)
-    for name in ("cut", "changed", "old"):
+    for name in ("cut", "changed", "newer"):
         await facts(home, "session", "delete", name)
 
 
@@ -167,6 +168,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
 
     await demo.head.until(lambda w: all(mac.worker_pid for mac in w.now.peers), 60, "What each Mac says of its worker")
     before, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
+    children = {child.pid for child in psutil.Process(demo.pid_of(0)).children()}
     forward = await run("--topology", "forward")
     assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")
     back = next(h for h in forward["hops"] if (h["from"], h["to"]) == ("mini", "studio"))
@@ -186,6 +188,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     ]
     assert await seen() == ["token ids, logits", "hidden states of layers 2–5", "token ids"]
     assert [mac.worker_pid for mac in demo.head.now.peers] == workers, "what stays with a Mac stays in memory"
+    assert {child.pid for child in psutil.Process(demo.pid_of(0)).children()} >= children, "also the tokenizer"
     second = generation()
     await run(*given)
     assert generation() == second

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from textual.widgets import Input
 
 from core.settings import Home
@@ -21,13 +21,15 @@ from tui.client import NodeClient
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
 
-WAIT_S = 120.0
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
 LINKED_S = 120.0
 
 
-@asynccontextmanager
-async def linked(folder: Path) -> AsyncIterator[tuple[Home, Home]]:
-    """Two paired nodes with a link between them; the first is the admin's."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def linked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Home, Home]]:
+    """Two paired nodes with a link between them; the first is the admin's, and the last test revokes the other."""
+    folder = tmp_path_factory.mktemp("macs")
     homes = paired_home(folder, 0), paired_home(folder, 1)
     async with running_node(homes[0], "--no-multicast") as one:
         where = f"127.0.0.1:{own_port(one)}"
@@ -49,7 +51,9 @@ async def trust_screen(home: Home, size: tuple[int, int]) -> AsyncIterator[Perso
             viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.attached)
             await viewer.opens("t", screen=TrustScreen)
-            await viewer.sees("This Mac's key", "epoch 2", "key SHA-256", *(mac(n).text_id[:8] for n in (0, 1)))
+            await viewer.sees(
+                "This Mac's key", f"epoch {epoch(home)}", "key SHA-256", *(mac(n).text_id[:8] for n in (0, 1))
+            )
             yield viewer
 
 
@@ -59,10 +63,11 @@ def epoch(home: Home) -> int:
     return current.epoch
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param((120, 36), marks=pytest.mark.nightly), (80, 24)])
-async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
+async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(
+    linked: tuple[Home, Home], size: tuple[int, int]
+) -> None:
+    async with trust_screen(linked[1], size) as viewer:
         await viewer.sees("this Mac isn't admin", "◆ paired", "in a file only you can read", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.press("x")
@@ -80,33 +85,11 @@ def groups(public: bytes) -> list[str]:
     return [text[i : i + 4] for i in range(0, 64, 4)]
 
 
-@pytest.mark.slow
-async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path: Path) -> None:
-    async with linked(tmp_path) as (home, _), trust_screen(home, (120, 36)) as viewer:
-        await viewer.opens("x", screen=TrustScreen)
-        await viewer.sees("This is the only admin.")
-        await viewer.opens("j", "x", screen=ChoiceScreen)
-        await viewer.sees(f"({mac(1).text_id[:8]})?", "It is removed on every Mac", "Cancel")
-        await viewer.opens("enter", screen=TrustScreen)
-        await viewer.opens("x", screen=ChoiceScreen)
-        await viewer.opens("escape", screen=TrustScreen)
-        assert epoch(home) == 2
-
-        await viewer.opens("a", screen=ChoiceScreen)
-        await viewer.opens("down", "enter", screen=TrustScreen)
-        await viewer.sees("epoch 3")
-        await viewer.opens("n", screen=AskScreen)
-        viewer.app.screen.query_one(Input).value = "attic"
-        await viewer.opens("enter", screen=TrustScreen)
-        await viewer.sees("epoch 4", "attic")
-        await viewer.opens("x", screen=ChoiceScreen)
-        await viewer.opens("down", "enter", screen=TrustScreen)
-        await viewer.sees("epoch 5", "revoked", "✗ attic")
-
-
-@pytest.mark.slow
-async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(tmp_path: Path) -> None:
-    async with linked(tmp_path) as (home, _), trust_screen(home, (80, 24)) as viewer:
+async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(
+    linked: tuple[Home, Home],
+) -> None:
+    home, _ = linked
+    async with trust_screen(home, (80, 24)) as viewer:
         await viewer.press("r")
         await viewer.sees("No recovery words exist yet.")
         await viewer.opens("w", screen=ChoiceScreen)
@@ -124,3 +107,28 @@ async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do
         await viewer.opens("enter", screen=TrustScreen)
         await viewer.until(lambda: any(n.severity == "error" for n in viewer.app._notifications))
         assert epoch(home) == 3
+
+
+async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(linked: tuple[Home, Home]) -> None:
+    home, _ = linked
+    before = epoch(home)
+    async with trust_screen(home, (120, 36)) as viewer:
+        await viewer.opens("x", screen=TrustScreen)
+        await viewer.sees("This is the only admin.")
+        await viewer.opens("j", "x", screen=ChoiceScreen)
+        await viewer.sees(f"({mac(1).text_id[:8]})?", "It is removed on every Mac", "Cancel")
+        await viewer.opens("enter", screen=TrustScreen)
+        await viewer.opens("x", screen=ChoiceScreen)
+        await viewer.opens("escape", screen=TrustScreen)
+        assert epoch(home) == before
+
+        await viewer.opens("a", screen=ChoiceScreen)
+        await viewer.opens("down", "enter", screen=TrustScreen)
+        await viewer.sees(f"epoch {before + 1}")
+        await viewer.opens("n", screen=AskScreen)
+        viewer.app.screen.query_one(Input).value = "attic"
+        await viewer.opens("enter", screen=TrustScreen)
+        await viewer.sees(f"epoch {before + 2}", "attic")
+        await viewer.opens("x", screen=ChoiceScreen)
+        await viewer.opens("down", "enter", screen=TrustScreen)
+        await viewer.sees(f"epoch {before + 3}", "revoked", "✗ attic")

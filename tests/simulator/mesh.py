@@ -13,7 +13,7 @@ from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, RosterArrived
-from core.node.peers.messages import Status
+from core.node.peers.messages import Greeting, Status
 from core.node.peers.own_mac import OwnMac
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
@@ -36,6 +36,7 @@ class Contact:
         self.is_over = False
         self.since = own.network.loop.now
         self.status: Status | None = None
+        self.greeting: Greeting | None = None
         self.rtt_s = 0.001
         self.goodbye = ""
         self.link = SimpleNamespace(remote_host=device_id, local_host=own.device_id)
@@ -63,13 +64,17 @@ class Mesh:
         self._reaching: set[str] = set()
         self._dialled: dict[str, Contact] = {}
         self.contacts: dict[str, Contact] = {}
-        self.dialling = SimpleNamespace(problem=lambda _: "")
+        self.dialling = SimpleNamespace(problem=lambda _: "", is_apart=lambda _: False)
+        self.greeting = Greeting()
         network.meshes[device_id] = self
         self._beat_at: Any = None
 
     def messages(self) -> tuple[MessageRow, ...]:
         """No rows: a simulated mesh handles beats itself."""
         return ()
+
+    def why_apart(self, device_id: str) -> None:
+        """Nothing: all simulated Macs have one version."""
 
     def start(self) -> None:
         """Dial all other Macs; they dial too when they find this Mac gone."""

@@ -16,6 +16,7 @@ from core.engine.ring_work import Compose, Restore
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, NotLoaded, StageFailed
 from core.events import Plan
 from core.plan.stage_roles import role_of
+from core.version import compute_hash
 from core.worker.answer_row import untouched
 from core.worker.messages import (
     Cancel,
@@ -152,7 +153,7 @@ class Worker:
     def _started(self) -> None:
         self._network.workers[self.port] = self
         self._wait("idle", None)
-        self._report(Listening(pid=self.program.pid, port=self.port))
+        self._report(Listening(pid=self.program.pid, port=self.port, compute=compute_hash()))
         self._next()
 
     def _loaded(self, command: Load) -> None:

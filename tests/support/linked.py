@@ -14,6 +14,7 @@ from core.events import Plan, Topology
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.local.plans import digest_of
 from core.trust.roster.bundle import Cluster
 from core.worker.messages import Connect
 from core.worker.neighbours import Neighbours
@@ -74,7 +75,11 @@ class Linked:
     def _neighbours(self, number: int) -> Neighbours:
         after = self._listeners[(number + 1) % len(self._listeners)]
         told = Connect(
-            plan=self.plan, cluster=self._cluster.encode(), ways=(NetworkPath(HOST),), next_port=port_of(after)
+            plan=self.plan,
+            digest=digest_of(self.plan),
+            cluster=self._cluster.encode(),
+            ways=(NetworkPath(HOST),),
+            next_port=port_of(after),
         )
         return Neighbours(told, number, self._listeners[number], mac(number), row_bytes=self._row_bytes[number])
 

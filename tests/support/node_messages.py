@@ -23,11 +23,13 @@ from core.node.disks.messages import (
 )
 from core.node.peers.messages import (
     Bye,
+    Greeting,
     Leads,
     LinkProbe,
     LogEntry,
     LogReply,
     LogRequest,
+    NotKnown,
     PeerSpeedRequest,
     Ping,
     Pong,
@@ -123,12 +125,14 @@ RELAYED: list[Wanted | Relayed] = [
     NotAnswered(problem=PROBLEM),
 ]
 EVERY: list[NodeMessage] = [
+    Greeting(version="0.1.0", wire=(1, 2), compute="c" * 16, mlx="0.32.4", caps=("far",), installed_by="uv"),
+    NotKnown(frame=22, what="Version 0.1.0 of macluster has no such message."),
     Ping(sent=12.5),
     Pong(sent=12.5, status=STATUS),
-    PrepareStage(plan=plan_of(3), index=2),
+    PrepareStage.of(plan_of(3), 2),
     Prepared(plan_gen=100, port=4718),
     Checked(plan_gen=100, files=FILES),
-    LinkUp(plan=plan_of(2), port=4718),
+    LinkUp.of(plan_of(2), 4718),
     Reported(plan_gen=100, report=Loading(plan_gen=100, done_bytes=1, total_bytes=2)),
     Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
@@ -175,4 +179,4 @@ from_frame = MessageDecoder(*KINDS).decode
 
 def other_messages(handle: Callable[[str, NodeMessage], Awaitable[None]]) -> list[MessageRow]:
     """Rows for all messages that a mesh passes on."""
-    return [MessageRow(kind, handle) for kind in KINDS if kind not in (Ping, Pong, Bye)]
+    return [MessageRow(kind, handle) for kind in KINDS if kind not in (Greeting, NotKnown, Ping, Pong, Bye)]

@@ -11,6 +11,7 @@ from core.engine.drafting import Drafter
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
 from core.errors import Busy, LinkTimeout, ProtocolError
+from core.settings import ROW_GROWTH
 from tests.support.simulated import VOCABULARY, Foreseer, alone
 from tests.support.simulated_head import ENDLESS, Head
 
@@ -42,6 +43,7 @@ class Schedule:
             trim_limit=random.choice((None, None, 0, 12, 30)),
             goes_ahead=random.random() < 0.7,
             drafter=self._drafter() if random.random() < 0.7 else None,
+            growth=(1, 5, ROW_GROWTH)[seed % 3],
         )
         self.requests: list[Request] = []
         self.coming = random.randint(1, 80 if is_large else 8)

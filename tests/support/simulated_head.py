@@ -16,6 +16,7 @@ from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Trim, Work
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import Busy
 from core.sampling_options import Sampling
+from core.settings import ROW_GROWTH
 from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Span, Stage, caches_of, drawn
 
 ENDLESS = 1 << 30
@@ -44,7 +45,8 @@ class Watch:
     def held(self, head: Stage) -> None:
         """Check that all held tokens have room: running and parked."""
         held = [row.length for rows in head.handles.values() for row in rows]
-        assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
+        padded = sum(len(rows) * max(row.length for row in rows) for rows in head.handles.values() if rows)
+        assert len(held) == 1 or padded <= self._context, "too many tokens are held"
         assert len(self._scheduler.parked) <= self._rows + 1
         assert len(held) <= 2 * self._rows + 1
 
@@ -102,6 +104,7 @@ class Head:
         trim_limit: int | None = None,
         goes_ahead: bool = False,
         drafter: Drafter | None = None,
+        growth: int = ROW_GROWTH,
     ) -> None:
         self._goes_ahead, self._drafter = goes_ahead, drafter
         self.scheduler = Scheduler(
@@ -116,6 +119,7 @@ class Head:
             draft=draft,
             trim_limit=trim_limit,
             drafter=drafter,
+            growth=growth,
         )
         self.ring = Ring(stages, tries, try_s, trim_limit)
         self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
@@ -158,6 +162,10 @@ class Head:
     def turn(self, now: float) -> Work | None:
         """Put one piece of work on the ring, if there is any."""
         work = self.scheduler.next()
+        for rest in self.scheduler.take_displaced():
+            assert rest.written == self.answers[rest.request_id], "it goes on elsewhere"
+            self.kinds["displaced"] += 1
+            self.watch.over(rest.request_id)
         if work is None:
             self.watch.waits()
             return None

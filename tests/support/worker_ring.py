@@ -21,7 +21,7 @@ from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.local.bare_worker import HOST, Arrival, BareWorker, load_workers
 from core.local.macs import LocalMacs, make_macs
-from core.local.plans import plan_of, plan_over, stage_of
+from core.local.plans import digest_of, plan_of, plan_over, stage_of
 from core.models.files.model_folder import read_folder
 from core.plan.prefill import prefill_plan
 from core.plan.topology import DEFAULT_TOPOLOGY, TOPOLOGY_OF_RANKS
@@ -109,7 +109,12 @@ class WorkerRing:
     def _connect(self, plan: Plan, next_port: int) -> messages.Connect:
         cluster = self.macs.cluster.encode()
         return messages.Connect(
-            plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=next_port, key_limits=self._key_limits
+            plan=plan,
+            digest=digest_of(plan),
+            cluster=cluster,
+            ways=(NetworkPath(HOST),),
+            next_port=next_port,
+            key_limits=self._key_limits,
         )
 
     def _await_links(self, worker: BareWorker, deadline: float) -> None:

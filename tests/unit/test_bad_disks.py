@@ -88,7 +88,7 @@ READERS: dict[str, tuple[str, type[MaclusterError], Callable[[Path], object]]] =
     "leaf": ("identity/identity.crt", IdentityError, lambda f: load_or_create(f / "identity", use_keychain=False)),
     "passphrase": ("identity/passphrase", IdentityError, lambda f: load_or_create(f / "identity", use_keychain=False)),
     "seen": ("seen", TrustError, lambda f: SeenMacs(f / "seen")),
-    "attempts": ("attempts", PairingError, lambda f: PairingAttempts(f / "attempts")),
+    "attempts": ("attempts", PairingError, lambda f: PairingAttempts(f / "attempts").check()),
     "log": (f"tokens/{ONE}.mct", SealError, lambda f: read_token_log(f / "tokens" / f"{ONE}.mct", SECRET)),
     "session": (f"sessions/{ONE}.mcs", SessionError, lambda f: whole_session(f / "sessions" / f"{ONE}.mcs")),
     "conversation": (

@@ -25,7 +25,6 @@ HI = '"messages": [{"role": "user", "content": "hi"}]'
         (f'{{{HI}, "max_tokens": "all"}}', "max tokens must be a whole number, not text"),
         (f'{{{HI}, "sampling": {{"top_p": 3}}}}', "top p must be at most 1"),
         (f'{{{HI}, "sampling": {{"temperature": -1}}}}', "temperature must be at least 0"),
-        (f'{{{HI}, "sampling": {{"heat": 1}}}}', "heat is not supported"),
         ('{"messages": [{"role": "cat", "content": "hi"}]}', "role cannot be 'cat'"),
         ('{"messages": [{"role": "user", "content": 5}]}', "content must be text, not a whole number"),
         ('{"messages": []}', "messages must be a list of at least 1 entries"),

@@ -1,7 +1,8 @@
-"""The pictures of the README equal the app's screens, to the letter: each in two sizes, the larger in three themes."""
+"""The pictures of the README equal the app's screens, to the letter: each in two sizes, and nightly in three themes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import pytest
@@ -9,15 +10,23 @@ import pytest
 from screenshots import moving
 from screenshots.draw import TEXTS, look
 from screenshots.png import HERE
-from screenshots.scenes import SCENES, SIZES
+from screenshots.scenes import SCENES, SIZES, THEMES
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "themes", [pytest.param(THEMES[:1], id="one"), pytest.param(THEMES, id="all", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("name", SCENES)
-async def test_the_pictures_are_current(name: str) -> None:
-    kept = {file.stem: file.read_text() for file in TEXTS.glob(f"{name}-*.txt")}
+async def test_the_pictures_are_current(name: str, themes: Sequence[str]) -> None:
+    kept = {file.stem: in_themes(file.read_text(), len(themes)) for file in TEXTS.glob(f"{name}-*.txt")}
     assert len(kept) == len(SIZES)
-    assert await look(name) == kept, "see it with `make screenshots`"
+    assert await look(name, themes) == kept, "see it with `make screenshots`"
+
+
+def in_themes(kept: str, count: int) -> str:
+    """The kept text of a picture with the colours of that many themes."""
+    return "--- ".join(kept.split("--- ")[: count + 1])
 
 
 @pytest.mark.slow

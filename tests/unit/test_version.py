@@ -1,4 +1,4 @@
-"""The program's version: with the commit of a checkout or of a wheel."""
+"""The program's version: with the commit of a checkout or of a wheel, and in words where two differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core import version
-from core.version import RELEASE
+from core.version import RELEASE, difference
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -47,4 +47,26 @@ def written(root: Path, files: dict[str, str]) -> None:
 def test_the_version_has_the_commit_without_asking_git(tmp_path: Path, files: dict[str, str]) -> None:
     written(tmp_path, files)
     found = read(tmp_path)
-    assert found["program_version"]() == f"{RELEASE}+0123456"
+    assert found["program_version"]() == found["version_on_disk"]() == f"{RELEASE}+0123456"
+
+
+def test_without_a_commit_it_is_the_release_and_the_disk_is_read_again(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    file = tmp_path / "core" / "version.py"
+    file.write_text(file.read_text().replace(f'RELEASE: Final = "{RELEASE}"', 'RELEASE: Final = "9.9.9"'))
+    assert (found["program_version"](), found["version_on_disk"]()) == (RELEASE, "9.9.9")
+
+
+@pytest.mark.parametrize(
+    ("node", "command", "said"),
+    [
+        ("0.1.0", "0.2.0", "The node runs 0.1.0, this is 0.2.0: `macluster restart`."),
+        ("0.9.0", "0.10.0", "The node runs 0.9.0, this is 0.10.0: `macluster restart`."),
+        ("0.1.0+a", "0.1.0+b", "The node runs 0.1.0+a, this is 0.1.0+b: `macluster restart`."),
+        ("0.2.0", "0.1.0", "The node runs 0.2.0, this is 0.1.0: start the newer macluster."),
+        ("0.1.0+a", "0.1.0+a", ""),
+        ("", "0.1.0", ""),
+    ],
+)
+def test_two_versions_are_named_with_what_to_type(node: str, command: str, said: str) -> None:
+    assert difference(node, command) == said

@@ -62,9 +62,9 @@ def home_of(args: argparse.Namespace) -> Home:
 
 
 def preferences_of(args: argparse.Namespace) -> Preferences:
-    from tui.control.preferences import config_file, memory_in, read
+    from tui.control.preferences import config_file, read
 
-    found = read(config_file(), memory_in(home_of(args).root))
+    found = read(config_file(), home_of(args).theme)
     slow_link = found.slow_link or args.slow_link
     return msgspec.structs.replace(found, plain=found.plain or args.plain, slow_link=slow_link)
 

@@ -21,6 +21,7 @@ from tui.cli import (
     launch,
     models,
     pairing,
+    restart,
     serve,
     sessions,
     speed_test,
@@ -69,6 +70,8 @@ def parser() -> argparse.ArgumentParser:
     proves = "check everything that can be checked on this Mac, as a report for an issue"
     verify_command.add_options(sub.add_parser("verify", help=proves))
     doctor_command.add_options(sub.add_parser("doctor", help="find what is wrong with this Mac or its network"))
+    restart.add_options(sub.add_parser("restart", help="start this Mac's node again, such as after an update"))
+    prints_facts(sub.add_parser("update", help="print the commands that update macluster"), restart.update)
     service_command.add_options(sub.add_parser("service", help="run the node from boot on"))
     trust_commands.add_options(sub.add_parser("trust", help="show and change how far each Mac is trusted"))
     listed = sub.add_parser("models", help="list models on the Macs' disks or on the hub, and how they fit")

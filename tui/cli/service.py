@@ -7,6 +7,7 @@ import getpass
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -36,6 +37,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     remove = actions.add_parser("remove", help="stop the service and remove it")
     remove.add_argument("--dry-run", action="store_true", help="print what it would remove and run, and stop")
     prints_facts(remove, remove_service)
+    again = "start it again at once; `macluster restart` waits for answers"
+    prints_facts(actions.add_parser("restart", help=again), restart_service)
     prints_facts(actions.add_parser("status", help="show the state of the service"), print_status)
 
 
@@ -50,7 +53,7 @@ async def install_service(args: argparse.Namespace) -> None:
         private_folder(home.root)
         plan.file.parent.mkdir(parents=True, exist_ok=True)
         plan.file.write_text(plan.text)
-        _run(plan)
+        _run(plan.steps)
         if _is_mac():
             plan.file.unlink(missing_ok=True)
     notes = ["With FileVault it starts after someone has unlocked this Mac."] if _is_mac() else []
@@ -63,6 +66,14 @@ async def remove_service(args: argparse.Namespace) -> None:
     if not args.dry_run:
         remove(plan)
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "removed", []))
+
+
+async def restart_service(args: argparse.Namespace) -> None:
+    if current().is_installed is False:
+        raise UsageError("The service is not installed.", "`macluster restart` restarts a node without it.")
+    step = services.LAUNCHD_RESTART if _is_mac() else services.SYSTEMD_RESTART
+    _run((step,))
+    print_facts(args, msgspec.to_builtins(step), ["The service was started again."])
 
 
 async def print_status(args: argparse.Namespace) -> int:
@@ -103,7 +114,7 @@ def removal(home: Home) -> ServicePlan:
 
 def remove(plan: ServicePlan) -> None:
     """Remove the service; raises NodeError."""
-    _run(plan)
+    _run(plan.steps)
     plan.file.unlink(missing_ok=True)
 
 
@@ -142,8 +153,8 @@ def _lines(args: argparse.Namespace, plan: ServicePlan, done: str, notes: list[s
     return [*written, "Would run:", *(f"  {command_line(step)}" for step in plan.steps), *removed]
 
 
-def _run(plan: ServicePlan) -> None:
-    for step in plan.steps:
+def _run(steps: Sequence[ServiceStep]) -> None:
+    for step in steps:
         print_progress(f"$ {command_line(step)}")
         until = monotonic() + step.again_s
         while (why := _tried(step)) and monotonic() < until:

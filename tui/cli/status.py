@@ -13,6 +13,7 @@ from core.models.files.layers_on_disk import size_text
 from core.requests.answers import UnfinishedAnswer
 from core.requests.disks import DiskUse
 from core.text import clean_text
+from core.version import difference, program_version
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.plan import plan_facts
@@ -58,7 +59,7 @@ def disk_facts(disks: Sequence[DiskUse]) -> dict[str, Facts]:
 
 def status_facts(now: Snapshot) -> Facts:
     return {
-        "version": now.version,
+        **fields_of(now, "version", "outdated"),
         "trust": msgspec.structs.asdict(now.trust),
         **fields_of(now, "peers", "plan_status", "plan_problem"),
         "plan": plan_facts(now.plan) if now.plan else None,
@@ -85,7 +86,7 @@ def batch_lines(batch: Batch, plan: Plan) -> list[str]:
 
 
 def peer_lines(peers: Sequence[Peer]) -> list[str]:
-    marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
+    marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○", "needs an update": "▲"}
     rows = [
         (
             f"{marks[p.state]} {clean_text(p.name)}{' (this Mac)' if p.is_self else ''}",
@@ -103,7 +104,8 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 
 def status_lines(now: Snapshot) -> list[str]:
-    lines = [f"macluster {now.version}", *peer_lines(now.peers), trust_line(now.trust, now.plan)]
+    warnings = [said for said in (now.outdated or difference(now.version, program_version()),) if said]
+    lines = [f"macluster {now.version}", *warnings, *peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))

@@ -152,7 +152,8 @@ def trust_lines(view: TrustView) -> list[str]:
         for m in view.macs
     ]
     lines = table(("Mac", "id", "level", "role", "sees"), rows, left=(0, 1, 2, 3, 4))
-    lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
+    reasons = [(m, m.reason or m.update) for m in view.macs]
+    lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {reason}") for m, reason in reasons if reason]
     lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest), None))
     if view.epoch:
         since, role = f"received {age(view.roster_age_s)} ago", "an admin" if view.is_admin else "not an admin"
@@ -168,6 +169,7 @@ def mac_lines(mac: TrustedMac) -> list[str]:
         ("id", mac.device_id),
         ("level", mac.level),
         ("why", mac.reason),
+        ("version", mac.update),
         ("role", mac.role),
         ("since epoch", str(mac.added_epoch or "")),
         ("sees", mac.sees),

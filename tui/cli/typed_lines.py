@@ -20,14 +20,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from core.errors import NodeError
-from core.trust.private_files import MAX_PRIVATE_FILE, read_private, write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
+from core.trust.private_files import MAX_PRIVATE_FILE
 
 PROMPT: Final = "> "
 CONTINUED: Final = ". "
 TERMINATED: Final = 143
 PASTE_S: Final = 0.03
 
-_decoder = msgspec.json.Decoder(str)
+_FILE: Final = JsonFile[list[str]](Home.typed, list[str], NodeError, "Delete it, or use --keep-nothing.")
+_LINES_BYTES: Final = MAX_PRIVATE_FILE - 64
 _Handler = Callable[[int, FrameType | None], object]
 
 
@@ -62,7 +65,7 @@ class Keyboard:
     """Lines from a terminal.
 
     Pasted text is one line; a line that ends in a backslash continues. Ctrl+C clears the line or stops the answer.
-    Use as a context manager: leaving it writes the newest lines to `history`, if any; raises NodeError, IdentityError.
+    Use as a context manager: leaving it writes the newest lines to `history`, if any; raises NodeError.
     """
 
     is_person = True
@@ -135,14 +138,15 @@ class Keyboard:
         return True
 
     def _remember(self, history: Path) -> None:
-        kept: list[bytes] = []
-        room = MAX_PRIVATE_FILE
+        kept: list[str] = []
+        room = _LINES_BYTES
         for number in range(self._readline.get_current_history_length(), 0, -1):
-            line = msgspec.json.encode(self._readline.get_history_item(number)) + b"\n"
-            if (room := room - len(line)) < 0:
+            line = self._readline.get_history_item(number)
+            if (room := room - len(msgspec.json.encode(line)) - 1) < 0:
                 break
             kept.append(line)
-        write_private(history, b"".join(reversed(kept)))
+        if not _FILE.is_newer(history):
+            _FILE.write(history, kept[::-1])
 
 
 def more_waits(terminal: int) -> bool:
@@ -156,13 +160,8 @@ def more_waits(terminal: int) -> bool:
 
 
 def _remembered(history: Path) -> list[str]:
-    """Read the history; raises NodeError if the file is damaged."""
-    if not history.exists():
-        return []
-    try:
-        return _decoder.decode_lines(read_private(history))
-    except msgspec.MsgspecError as error:
-        raise NodeError(f"{history} is damaged.", "Delete it, or use --keep-nothing.") from error
+    """Read the history; a newer file counts as empty. Raises NodeError if it is damaged."""
+    return _FILE.read(history) if history.exists() and not _FILE.is_newer(history) else []
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from tui.cli.launch import home_of
 from tui.cli.output import print_facts, prints_facts
 from tui.client import is_listening
 from tui.control.crash import TRACE
-from tui.control.preferences import config_file, memory_in
+from tui.control.preferences import config_file
 
 # suffixes of files being rewritten, and of kept older versions
 BESIDE = (".tmp", ".new", ".1")
@@ -58,7 +58,7 @@ def made_in(home: Home) -> list[Path]:
         cure = "Name the state folder with --home. Nothing was removed."
         raise UsageError(f"{home.root} is not a macluster state folder.", cure)
     own = {file.name for file in vars(Home).values() if isinstance(file, HomeFile)}
-    own |= {memory_in(home.root).name, TRACE}
+    own |= {TRACE}
     return sorted(path for path in home.root.iterdir() if path.name in own or _stem(path.name) in own)
 
 

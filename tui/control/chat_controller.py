@@ -7,12 +7,11 @@ import time
 
 from msgspec.structs import replace
 
-from core.errors import UsageError
+from core.errors import MaclusterError, UsageError
 from core.requests.answers import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
 from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.slash_commands import OptionTyped
 from tui.state import branches, conversation, state
 from tui.state.chats import option_words
@@ -199,9 +198,9 @@ class ChatController:
                 # stopped or cleared before the node had answered
                 await app.client.cancel(reply.request_id)
                 return
-        except FAILURES as error:
+        except MaclusterError as error:
             if app.state.next_number == number:
-                app.set_state(conversation.refused(app.state, problem_of(error)))
+                app.set_state(conversation.refused(app.state, error.problem))
             return
         app.set_state(conversation.accepted(app.state, reply.request_id, reply.prompt_tokens, time.time()))
 
@@ -209,8 +208,8 @@ class ChatController:
         app = self._app
         try:
             reply = await app.client.go_on(AnswerId(request_id=kept.request_id))
-        except FAILURES as error:
-            app.set_state(state.failed(app.state, problem_of(error)))
+        except MaclusterError as error:
+            app.set_state(state.failed(app.state, error.problem))
             return
         now = time.time()
         again = conversation.begun(conversation.continued(app.state, kept, now), secrets.token_hex(16), now)

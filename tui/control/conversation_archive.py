@@ -10,11 +10,10 @@ from typing import Final
 
 import msgspec
 
-from core.errors import Problem, UsageError
+from core.errors import MaclusterError, Problem, UsageError
 from core.requests.answers import UnfinishedAnswer
 from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
 from tui.control.app_interface import AppInterface
-from tui.control.event_stream import FAILURES, problem_of
 from tui.state import chats, conversation, export, state
 from tui.state.state import UiState, cleaned
 
@@ -148,10 +147,10 @@ class ConversationArchive:
                     del self._waiting[name]
                 elif name not in self._waiting and wanted is not None:  # saving was turned off meanwhile
                     await self._app.client.delete_conversation(ConversationId(id=name))
-        except FAILURES as error:
+        except MaclusterError as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()
             if is_first:
-                self._reported = cleaned(_unsaved(problem_of(error)))
+                self._reported = cleaned(_unsaved(error.problem))
                 self._app.set_state(state.failed(self._app.state, self._reported))
         finally:
             self._idle.set()

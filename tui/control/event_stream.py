@@ -1,4 +1,4 @@
-"""Follows the node's events, and turns client failures into problems to show."""
+"""Follows the node's events."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from core.errors import MaclusterError, NodeError, NodeUnreachable, Problem
+from core.errors import MaclusterError, NodeUnreachable, Problem
 from core.events import AnyEvent
 
 if TYPE_CHECKING:
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 EVENTS_A_TURN = 64
-
-# errors of client calls; the second means a reply that is not the expected JSON
-FAILURES = (MaclusterError, msgspec.MsgspecError)
-
-
-def problem_of(error: Exception) -> Problem:
-    if isinstance(error, MaclusterError):
-        return error.problem
-    what = "macluster's service sent a reply that this version can't read."
-    return NodeError(what, "Start both from the same installation of macluster.").problem
 
 
 async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
@@ -40,7 +28,7 @@ async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Cal
                 if count % EVENTS_A_TURN == 0:
                     # a burst of events would keep the screen from being drawn
                     await asyncio.sleep(0)
-        except FAILURES as error:
-            gone = problem_of(error)
+        except MaclusterError as error:
+            gone = error.problem
         lose(gone)
         await asyncio.sleep(RETRY_S)

@@ -71,6 +71,7 @@ APP = (
     Action("mc.hops", "", "open('hop')", "Hops", "Hop details, with a speed test"),
     Action("mc.start-node", "N", "start_node", "Start", "Start macluster's service, if it isn't running"),
     Action("mc.start-port", "P", "start_node(0)", "Port", "Start it on another port, if its port is in use"),
+    Action("mc.restart-node", "R", "restart_node", "Restart", "Restart macluster's service"),
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
 )
 

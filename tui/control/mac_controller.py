@@ -58,7 +58,7 @@ class MacController:
             yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 
     async def rescan(self) -> None:
-        """Look for all Macs now. Raises what `tui.control.event_stream.FAILURES` lists."""
+        """Look for all Macs now. Raises MaclusterError."""
         await self._app.client.rescan()
         self._app.notify("Looking for Macs by Bonjour and at every known address.")
 
@@ -89,7 +89,7 @@ class MacController:
         self._models.find()
 
     async def _forget(self, peer: Peer) -> None:
-        """Revoke the Mac after asking. Raises what `tui.control.event_stream.FAILURES` lists."""
+        """Revoke the Mac after asking. Raises MaclusterError."""
         view = state.cleaned(await self._app.client.trust())
         mac = next((m for m in view.macs if m.device_id == peer.device_id), None)
         if why := why_not(view, mac, "revoke"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ModelCatalog:
-    """The models that the screens list. Every method raises what `tui.control.event_stream.FAILURES` lists."""
+    """The models that the screens list. Every method raises MaclusterError."""
 
     def __init__(self, client: NodeClient) -> None:
         self._client = client

@@ -9,9 +9,9 @@ from typing import Final
 
 from textual.app import SystemCommand
 
+from core.errors import MaclusterError
 from core.requests.plans import LoadRequest, PreviewRequest
 from tui.control.app_interface import AppInterface
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.model_catalog import ModelCatalog
 from tui.state import state
 from tui.state.load_options import option_words
@@ -61,7 +61,7 @@ class ModelController:
     async def _show_after(self, call: Awaitable[None]) -> None:
         try:
             await call
-        except FAILURES as error:
-            self._app.show_problem(problem_of(error))
+        except MaclusterError as error:
+            self._app.show_problem(error.problem)
         if self._catalog.choices is not None:
             self._app.show_models()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from core.errors import TrustError
 from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
+from core.settings import Home
+
+if TYPE_CHECKING:
+    from core.trust.file_formats import JsonFile
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
@@ -86,28 +90,25 @@ def read(file: Path, memory: Path) -> Preferences:
     return msgspec.convert({**choices, **known}, Preferences)
 
 
-def memory_in(folder: Path) -> Path:
-    return folder / "tui.json"
-
-
 def remember_theme(memory: Path, theme: str) -> None:
-    """Save the theme for the next start, atomically. Raises OSError."""
-    memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = memory.with_suffix(".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump({"theme": theme}, out)
-        out.flush()
-        os.fsync(handle)
-    fresh.replace(memory)
+    """Save the theme for the next start. Raises TrustError."""
+    from core.trust.private_files import private_folder
+
+    private_folder(memory.parent)
+    _memory().write(memory, theme)
 
 
 def _remembered(memory: Path) -> str:
     try:
-        theme = json.loads(memory.read_text(encoding="utf-8"))["theme"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _memory().read(memory)
+    except TrustError:
         return ""
-    return theme if isinstance(theme, str) else ""
+
+
+def _memory() -> JsonFile[str]:
+    from core.trust.file_formats import JsonFile  # not needed for the first frame
+
+    return JsonFile[str](Home.theme, str)
 
 
 def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bool], list[str]]:

@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Coroutine
 
+from core.errors import MaclusterError
 from core.requests.conversations import SavedSession, SessionName
 from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
-from tui.control.event_stream import FAILURES, problem_of
 from tui.state.format import is_of_ranks, plural
 from tui.state.state import UiState, cleaned
 
@@ -44,7 +44,7 @@ class SessionWork:
     async def _with_words(self, one: SavedSession) -> SavedSession:
         try:
             return await self._client.session(SessionName(name=one.name))
-        except FAILURES:  # it was deleted meanwhile, or is damaged after its header
+        except MaclusterError:  # it was deleted meanwhile, or is damaged after its header
             return one
 
     async def stop(self) -> bool:
@@ -79,8 +79,8 @@ class SessionWork:
         self.words, self.is_stopping, self._since = words, False, time.monotonic()
         try:
             await work
-        except FAILURES as error:
-            self._app.show_problem(problem_of(error))
+        except MaclusterError as error:
+            self._app.show_problem(error.problem)
             return False
         except asyncio.CancelledError:
             self._app.notify(f"{words} continues in the background.")

@@ -9,8 +9,10 @@ from typing import Protocol
 
 from textual.theme import Theme, ThemeProvider
 
+from core.errors import TrustError
+from core.settings import Home
 from tui.control.app_interface import AppInterface
-from tui.control.preferences import Preferences, memory_in, remember_theme
+from tui.control.preferences import Preferences, remember_theme
 from tui.control.themes import DARK
 
 
@@ -80,6 +82,6 @@ class ThemeChoice:
     async def _save(self) -> None:
         async with self._lock:  # in order, so that the last choice is saved last
             try:
-                await asyncio.to_thread(remember_theme, memory_in(self._folder), self._kept)
-            except OSError as error:
-                self._app.notify(f"The theme can't be saved: {error.strerror}.")
+                await asyncio.to_thread(remember_theme, Home(self._folder).theme, self._kept)
+            except TrustError as error:
+                self._app.notify(f"The theme can't be saved: {error}")

@@ -14,12 +14,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from core.errors import MaclusterError
 from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import KeyOwner
 from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
 from tui.state.load_options import as_preview
@@ -171,15 +171,15 @@ class NodeScreen(SizedScreen):
         """Preview loading this; if the node can't, the preview has the problem."""
         try:
             return cleaned(await self._client.plan(of_used(self._state, as_preview(request))))
-        except FAILURES as error:
-            return PlanPreview(problem=cleaned(problem_of(error)))
+        except MaclusterError as error:
+            return PlanPreview(problem=cleaned(error.problem))
 
     async def answer_of(self, work: Awaitable[_T]) -> _T | None:
         """The node's answer; None if it fails, which is reported."""
         try:
             return await work
-        except FAILURES as error:
-            self._sources.show_problem(problem_of(error))
+        except MaclusterError as error:
+            self._sources.show_problem(error.problem)
             return None
 
 

@@ -12,10 +12,9 @@ from textual.content import Content
 from textual.notifications import SeverityLevel
 from textual.worker import WorkerFailed
 
-from core.errors import Problem
+from core.errors import MaclusterError, Problem
 from tui.control import crash
 from tui.control.app_interface import Args
-from tui.control.event_stream import FAILURES, problem_of
 from tui.screens.base import Interruptible, NodeScreen
 from tui.state.state import cleaned
 
@@ -38,8 +37,8 @@ class BaseApp(App[None], inherit_bindings=False):
         async def run() -> None:
             try:
                 await work(*args)
-            except FAILURES as error:
-                self.show_problem(problem_of(error))
+            except MaclusterError as error:
+                self.show_problem(error.problem)
 
         begin: Any = run
         self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
+from core.errors import MaclusterError
 from core.requests.checks import Finding
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
@@ -64,8 +64,8 @@ it can't be checked here.
             async for finding in self._client.check():
                 self._findings = (*self._findings, cleaned(finding))
                 self.redraw()
-        except FAILURES as error:
-            self._sources.show_problem(problem_of(error))
+        except MaclusterError as error:
+            self._sources.show_problem(error.problem)
         finally:
             self._is_running = False
             self.redraw()

@@ -12,8 +12,8 @@ from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
+from core.errors import MaclusterError
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.session_work import SessionWork
 from tui.screens.base import NodeScreen, Sources, titled
@@ -91,8 +91,8 @@ class ConversationsScreen(NodeScreen):
             infos = await self._conversations.all(wanted)
             sessions = await self._sessions.all(wanted)
             self._rows, self._wanted = saved_chats(infos, sessions, wanted), wanted
-        except FAILURES as error:
-            problem = problem_of(error)
+        except MaclusterError as error:
+            problem = error.problem
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
         self.redraw()
         self._read()
@@ -128,7 +128,7 @@ class ConversationsScreen(NodeScreen):
                 said = session_messages(await self._client.session(SessionName(name=pointed.id)))
             else:
                 said = preview_messages(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
-        except FAILURES:  # it was deleted meanwhile, or the list shows the problem
+        except MaclusterError:  # it was deleted meanwhile, or the list shows the problem
             return
         self._said = (pointed.key, said)
         self._draw_preview()

@@ -14,7 +14,7 @@ from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen, TooSmall
 from tui.state.recovery import held
 from tui.state.state import UiState
-from tui.widgets.banner import Banner, startable
+from tui.widgets.banner import Banner, outdated, startable
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_table import HopPane
@@ -105,7 +105,8 @@ class Dashboard(SizedScreen):
         self._state = state
         if not self._can_draw:
             return
-        self.offline.show(startable(state.offline) if self._starts_node else state.offline)
+        offline = startable(state.offline) if self._starts_node else state.offline
+        self.offline.show(offline or (outdated(state.snapshot) if state.attached else None))
         self.trouble.show(state.problem)
         self.status.show(state)
         for pane in (self.peers, self.split, self.hops):

@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
+from core.errors import MaclusterError
 from core.requests.checks import SpeedRequest
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.format import DIM
@@ -108,8 +108,8 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         try:
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
             self._show_result(pair, SpeedTest(result=found))
-        except FAILURES as error:
-            self._show_result(pair, SpeedTest(problem=cleaned(problem_of(error))))
+        except MaclusterError as error:
+            self._show_result(pair, SpeedTest(problem=cleaned(error.problem)))
 
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
@@ -124,7 +124,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
                 await asyncio.sleep(STOP_AGAIN_S)
                 if not self._is_testing:
                     return
-        except FAILURES:
+        except MaclusterError:
             return  # the node and the test are gone; the test's own call reports it
 
     def action_hop(self, step: int) -> None:

@@ -16,12 +16,11 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.address import parse_place
-from core.errors import Problem, UsageError
+from core.errors import MaclusterError, Problem, UsageError
 from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
 from tui.control.actions import KeyOwner, keys_of
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import PAIRING
 from tui.screens.base import Sources
 from tui.state.format import fit
@@ -124,8 +123,8 @@ both. If the Macs don't find each other, type the address that the other one sho
     async def _run(self, call: Awaitable[object]) -> None:
         try:
             await call
-        except FAILURES as error:
-            self._problem = cleaned(problem_of(error))
+        except MaclusterError as error:
+            self._problem = cleaned(error.problem)
             self._step = PairingChanged(state="failed", problem=self._problem)
             self._draw()
 
@@ -226,7 +225,7 @@ both. If the Macs don't find each other, type the address that the other one sho
 
     async def break_off(self) -> None:
         if self._step is not None and _is_open(self._step):
-            with suppress(*FAILURES):  # a node that ended has closed its window
+            with suppress(MaclusterError):  # a node that ended has closed its window
                 await self._client.stop_pairing()
             self.notify("Pairing stopped. Nothing was saved.", markup=False)
 

@@ -104,7 +104,7 @@ def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: 
         *_wrapped("found by", _FOUND_BY[peer.found_by], width),
         *_wrapped("address", peer.address, width),
         *_wrapped("also at", ", ".join(peer.also_at), width),
-        *_wrapped("unreachable", peer.problem, width, BAD),
+        *_wrapped("version" if peer.state == "needs an update" else "unreachable", peer.problem, width, BAD),
         Content(""),
         *_machine(peer, width),
         Content(""),
@@ -132,6 +132,7 @@ def _machine(peer: Peer, width: int) -> list[Content]:
     return [
         *_wrapped("chip", peer.chip or unknown, width),
         *_wrapped("memory", facts, width),
+        *_wrapped("macluster", " · ".join(filter(None, (peer.version, peer.runs_on))), width),
         *_wrapped("process", " · ".join(fact for fact in (worker, spare) if fact), width),
     ]
 

@@ -9,9 +9,9 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
+from core.errors import MaclusterError
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.trust.name_matching import pick
-from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import MAC_LIST, TRUST
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
@@ -68,9 +68,9 @@ class TrustScreen(NodeScreen):
     async def _fetch(self) -> None:
         try:
             self._take(await self._client.trust())
-        except FAILURES as error:
+        except MaclusterError as error:
             if self._view is None:
-                self._sources.show_problem(problem_of(error))
+                self._sources.show_problem(error.problem)
 
     def _take(self, view: TrustView) -> None:
         self._view = cleaned(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.errors import Problem, VersionsDiffer
 from core.events import Peer, Snapshot
 from tui.state.conversation import interrupted
 from tui.state.recovery import held
@@ -18,8 +19,10 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
     if name in _OFFLINE and not state.attached:
         return NO_NODE
     match name:
-        case "start_node" if not starts_node:
+        case "start_node" | "restart_node" if not starts_node:
             return "The demo starts its Macs itself."
+        case "restart_node" if not (state.attached or is_other_version(state.offline)):
+            return NO_NODE
         case "start_node" if state.offline is None:
             return "macluster's service is already running." if state.attached else "It is already starting."
         case "last_chat" if state.last is None:
@@ -38,6 +41,10 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
             return _not_ready(now)
         case _:
             return ""
+
+
+def is_other_version(problem: Problem | None) -> bool:
+    return problem is not None and problem.kind == VersionsDiffer.__name__
 
 
 def why_not_mac(state: UiState, peer: Peer | None, run: str) -> str:

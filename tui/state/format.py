@@ -87,6 +87,8 @@ def peer_mark(peer: Peer) -> Mark:
         return Mark("✗", "offline", BAD)
     if peer.trust in ("unpaired", "seen"):
         return Mark("○", "not paired", WARN)
+    if peer.state == "needs an update":
+        return Mark("▲", peer.state, WARN)
     if peer.state == "suspect":
         return Mark("◐", "slow", WARN)
     if peer.state == "seen" and not peer.is_self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.events import Batch, Plan, Snapshot
+from core.settings import ROW_GROWTH
 from tui.state.format import context_length, count, plural
 
 
@@ -26,9 +27,7 @@ def why_they_wait(now: Snapshot) -> str:
     if len(batch.running) >= plan.rows:
         return f"All {plural(plan.rows, 'row')} are busy. The next request starts when an answer ends."
     first, free = batch.queue[0], plan.context - batch.reserved_tokens
-    wanted = first.prompt_tokens + first.max_tokens
+    wanted = first.prompt_tokens + min(first.max_tokens, first.written + ROW_GROWTH)
     if wanted <= free:
         return ""  # it is about to be admitted
-    return (
-        f"The next request may need {wanted} tokens of memory; {max(0, free)} are free. It waits until there is room."
-    )
+    return f"The next request needs {wanted} tokens of memory; {max(0, free)} are free. It waits until there is room."

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from textual.content import Content
 
-from core.errors import NodeUnreachable, PortTaken, Problem
+from core.errors import NodeUnreachable, PortTaken, Problem, VersionsDiffer
+from core.events import Snapshot
+from core.version import difference, program_version
+from tui.state.disabled_reasons import is_other_version
 from tui.state.format import BAD, WARN
 from tui.widgets.text_view import TextView
+
+RESTARTS: Final = "R restarts macluster's service; if that changes nothing, quit and start macluster again."
 
 
 class Banner(TextView):
@@ -23,11 +30,19 @@ class Banner(TextView):
             self.draw(problem_content(problem, style="bold"))
 
 
+def outdated(now: Snapshot) -> Problem | None:
+    """The problem if the node, its installation and this program have different versions."""
+    said = now.outdated or difference(now.version, program_version())
+    return VersionsDiffer(said, RESTARTS).problem if said else None
+
+
 def startable(problem: Problem | None) -> Problem | None:
     """The problem with the keys that start a node here."""
     if problem is None:
         return None
     is_taken = problem.kind == PortTaken.__name__
+    if is_other_version(problem):
+        return msgspec.structs.replace(problem, fix=RESTARTS)
     keys = "N starts it again" + (", P starts it on another port." if is_taken else ".")
     known = (NodeUnreachable.fix_by_default, PortTaken.fix_by_default)
     fix = "" if problem.fix in known else f"{problem.fix} "

@@ -14,7 +14,7 @@ import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
@@ -23,7 +23,8 @@ from core.events import Value
 from core.models.files.checked_files import UNREADABLE, name_of
 from core.models.files.parts import Part, ranges
 from core.numbers import Size
-from core.settings import MIB
+from core.settings import MIB, Home
+from core.trust.file_formats import check_format, format_of
 from core.trust.private_files import write_private
 
 # the same on every Mac, because Macs exchange block hashes; five parts of a block fill five messages
@@ -57,7 +58,7 @@ class FileFacts(Value, frozen=True, kw_only=True):
 
 
 class _Head(Value, frozen=True, kw_only=True):
-    format: Literal[1] = 1
+    format: int = Home.models.format
     files: dict[str, FileFacts]
 
 
@@ -124,10 +125,10 @@ def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
     try:
         with open(fd, "rb") as file:
             line, records = file.readline(MAX_HEAD_BYTES), file.read(MAX_RECORDS_BYTES)
-        head = msgspec.json.decode(line, type=_Head)
+        files = files_in(line, f"{name} in {name_of(directory)}")
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadModel(f"{name} in {name_of(directory)} is damaged.", START_AGAIN) from error
-    return BlockMap(head.files, _hashes(line, head.files, records))
+    return BlockMap(files, _hashes(line, files, records))
 
 
 def read_written(directory: Path) -> BlockMap | None:
@@ -142,8 +143,14 @@ def write_map(directory: Path, there: BlockMap) -> None:
     write_private(directory / MAP_NAME, head + records_of(there.files, head, known), TransferError)
 
 
+def files_in(line: bytes, file: str) -> dict[str, FileFacts]:
+    """The files in the first line of a map, or of `.compared`. Raises BadModel if it is newer, and as `decode` does."""
+    check_format(file, format_of(line), Home.models.format, BadModel)
+    return msgspec.json.decode(line, type=_Head).files
+
+
 def head_of(files: Mapping[str, FileFacts]) -> bytes:
-    """First line of the map of `files`."""
+    """First line of the map of `files`, or of `.compared`."""
     return msgspec.json.encode(_Head(files=dict(files))) + b"\n"
 
 

@@ -24,7 +24,8 @@ from core.models.files.block_map import (
     records_of,
     write_map,
 )
-from core.settings import GB, MIB
+from core.settings import GB, MIB, Home
+from core.trust.file_formats import check_not_newer
 from core.trust.private_files import before_later, folder_to_disk, move, to_disk, write_private
 
 STRIDE: Final = 4  # blocks read and hashed at once; fits a core's cache
@@ -99,7 +100,7 @@ class BlockWriter:
     """Writes blocks of `files` into `directory`, which belongs to this program. Thread-safe.
 
     Continues an earlier download of the same files and deletes all other files. Raises OSError, and TransferError if
-    the map cannot be written.
+    the map is newer or cannot be written.
     """
 
     def __init__(self, directory: Path, files: Mapping[str, FileFacts]) -> None:
@@ -112,6 +113,7 @@ class BlockWriter:
         self._pending_bytes = 0
         self._grown = set[str]()
         self.committed_bytes = 0  # by this writer
+        check_not_newer(directory / MAP_NAME, Home.models.format, TransferError)
         if not self._is_begun():
             self._begin()
         found = read_map(directory)

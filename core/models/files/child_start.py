@@ -101,6 +101,8 @@ def starting(what: str) -> Iterator[None]:
     """Raises NodeError where the system has no process free, or no thread: on a Mac asyncio waits in one."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise NodeError(f"{what} can't start: {error.filename} was removed.", "Install macluster again.") from error
     except (OSError, RuntimeError) as error:
         raise NodeError(f"{what} can't start: {error.args[-1]}.", "Close other programs, then try again.") from error
 

@@ -21,11 +21,15 @@ from core.models.files.block_map import (
     MAX_RECORDS_BYTES,
     BlockMap,
     FileFacts,
+    files_in,
     hash_at,
+    head_of,
     read_map,
 )
 from core.models.files.checked_files import name_of
 from core.models.files.hub_origin import read_origin
+from core.settings import Home
+from core.trust.file_formats import check_not_newer
 from core.trust.private_files import write_private
 
 COMPARED_NAME: Final = ".compared"
@@ -41,11 +45,11 @@ class Doubtful(NamedTuple):
 
 
 def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, bytes]:
-    """Concatenated block hashes of each compared file; empty if `.compared` is damaged."""
+    """Block hashes of each compared file in a row; empty if `.compared` is damaged. Raises BadModel if it is newer."""
     try:
         fd = os.open(directory / COMPARED_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
-            told = msgspec.json.decode(file.readline(MAX_HEAD_BYTES), type=dict[str, FileFacts])
+            told = files_in(file.readline(MAX_HEAD_BYTES), f"{COMPARED_NAME} in {name_of(directory)}")
             hashes = file.read(MAX_RECORDS_BYTES)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
@@ -60,8 +64,10 @@ def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, 
 
 def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Compared) -> None:
     """Replace `.compared`, synced to disk. Raises TransferError."""
-    head = msgspec.json.encode({name: files[name] for name in compared}) + b"\n"
-    write_private(directory / COMPARED_NAME, head + b"".join(compared.values()), TransferError)
+    place = directory / COMPARED_NAME
+    check_not_newer(place, Home.models.format, TransferError)
+    head = head_of({name: files[name] for name in compared})
+    write_private(place, head + b"".join(compared.values()), TransferError)
 
 
 def doubtful(directory: Path) -> Doubtful:

@@ -10,7 +10,7 @@ from core.models.files.parts import Part
 from core.numbers import Moment, Size
 
 
-class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
+class FetchOrder(Value, frozen=True, kw_only=True, tag="FetchOrder"):
     """Download a repository at a revision into the hub cache `cache`."""
 
     repo: str
@@ -18,7 +18,7 @@ class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
     cache: str
 
 
-class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
+class BeginOrder(Value, frozen=True, kw_only=True, tag="BeginOrder"):
     """Download the settings of a model and the headers of its weights into a new folder inside `below`."""
 
     repo: str
@@ -26,7 +26,7 @@ class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
     below: str
 
 
-class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
+class PartsOrder(Value, frozen=True, kw_only=True, tag="PartsOrder"):
     """Download `parts` of a model of `files` into a folder, which may have some of them."""
 
     folder: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,7 +9,8 @@ import msgspec
 
 from core.errors import TransferError
 from core.events import Value
-from core.trust.private_files import write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 
 ORIGIN_NAME: Final = ".hub"
 MAX_ORIGIN_BYTES: Final = 1024
@@ -26,16 +26,17 @@ class HubOrigin(Value, frozen=True, kw_only=True):
     commit: Commit
 
 
+_FILE: Final = JsonFile[HubOrigin](Home.models, HubOrigin, TransferError, limit=MAX_ORIGIN_BYTES)
+
+
 def read_origin(directory: Path) -> HubOrigin | None:
     """The origin stored in a model folder, if any."""
     try:
-        fd = os.open(directory / ORIGIN_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            return msgspec.json.decode(file.read(MAX_ORIGIN_BYTES), type=HubOrigin)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _FILE.read(directory / ORIGIN_NAME)
+    except TransferError:
         return None
 
 
 def write_origin(directory: Path, origin: HubOrigin) -> None:
     """Store the origin. Raises TransferError."""
-    write_private(directory / ORIGIN_NAME, msgspec.json.encode(origin), TransferError)
+    _FILE.write(directory / ORIGIN_NAME, origin)

@@ -17,8 +17,8 @@ from core.errors import BadModel, ModelError, ModelNotFound, TrustError
 from core.models.files.block_map import BLOCK_BYTES, START_AGAIN, BlockMap, FileFacts, read_map
 from core.models.files.checked_files import UNREADABLE, inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, read_index, weight_files
-from core.settings import MIB
-from core.trust.private_files import open_private, write_private
+from core.settings import MIB, Home
+from core.trust.file_formats import JsonFile
 
 PIECE_BYTES: Final = MIB
 MAX_CACHE_BYTES: Final = 16 * MIB
@@ -36,6 +36,9 @@ class _Seen(msgspec.Struct, frozen=True):
     inode: int
     sha256: str
     blocks: int | None = None
+
+
+_FILE: Final = JsonFile[dict[str, _Seen]](Home.hashes, dict[str, _Seen], limit=MAX_CACHE_BYTES)
 
 
 class Manifests:
@@ -75,7 +78,7 @@ class Manifests:
             del seen[gone]
         # if the disk is full, the files are hashed again after the next start
         with contextlib.suppress(TrustError):
-            write_private(self._cache, msgspec.json.encode(seen))
+            _FILE.write(self._cache, seen)
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
@@ -151,9 +154,8 @@ def _check_stop(stop: Callable[[], bool]) -> None:
 
 
 def _remembered(cache: Path) -> dict[str, _Seen]:
-    """Hashes stored by an earlier node; empty if the file is malformed or not private."""
+    """Hashes stored by an earlier node; empty if the file is malformed, newer, or not private."""
     try:
-        with open_private(cache, TrustError) as file:
-            return msgspec.json.decode(file.read(MAX_CACHE_BYTES), type=dict[str, _Seen])
-    except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _FILE.read(cache)
+    except TrustError:
         return {}

@@ -20,7 +20,7 @@ PROMPT_END: Final = 16  # last tokens of a prompt that show whether the answer b
 OUT_OF_TIME: Final = signal.SIGPROF  # ends the process when a chat template takes too long
 
 
-class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=""):
     """Base of all messages."""
 
 
@@ -31,7 +31,7 @@ class AskedText(TextMessage, frozen=True, kw_only=True):
     wall_s: ClassVar[float] = 60.0  # time that the node allows it; generous since a Mac may compute and swap
 
 
-class ReadTokenizer(AskedText, frozen=True, kw_only=True):
+class ReadTokenizer(AskedText, frozen=True, kw_only=True, tag="ReadTokenizer"):
     """First request: read the tokenizer of the model in `directory`. Response: `TokenizerRead`."""
 
     cpu_s: ClassVar[int] = 60
@@ -39,7 +39,7 @@ class ReadTokenizer(AskedText, frozen=True, kw_only=True):
     directory: str
 
 
-class Encode(AskedText, frozen=True, kw_only=True):
+class Encode(AskedText, frozen=True, kw_only=True, tag="Encode"):
     """Encode the prompt of a conversation, as `Tokens.encode`. Response: `Encoded`."""
 
     cpu_s: ClassVar[int] = 20  # the longest honest prompt takes about two seconds
@@ -50,7 +50,7 @@ class Encode(AskedText, frozen=True, kw_only=True):
     template_options: TemplateOptions = {}
 
 
-class Constrain(AskedText, frozen=True, kw_only=True):
+class Constrain(AskedText, frozen=True, kw_only=True, tag="Constrain"):
     """Make the constraint of an answer after `prompt_end`, as `Tokens.constrain`. Response: `Constrained`."""
 
     cpu_s: ClassVar[int] = 20
@@ -61,7 +61,7 @@ class Constrain(AskedText, frozen=True, kw_only=True):
     raw: bool
 
 
-class Decode(AskedText, frozen=True, kw_only=True):
+class Decode(AskedText, frozen=True, kw_only=True, tag="Decode"):
     """Decode the next tokens of `stream`, which the first of them begins, and each of `named` alone. Response:
     `Decoded`.
     """
@@ -72,13 +72,13 @@ class Decode(AskedText, frozen=True, kw_only=True):
     named: list[int] = []
 
 
-class EndStream(AskedText, frozen=True, kw_only=True):
+class EndStream(AskedText, frozen=True, kw_only=True, tag="EndStream"):
     """End `stream`. Response: `Decoded`."""
 
     stream: str
 
 
-class BeginReading(AskedText, frozen=True, kw_only=True):
+class BeginReading(AskedText, frozen=True, kw_only=True, tag="BeginReading"):
     """Begin reading the answer `stream` in parts, after a prompt that ends with `prompt_end`. Response: `Parts`."""
 
     stream: str
@@ -86,21 +86,21 @@ class BeginReading(AskedText, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
 
 
-class ReadText(AskedText, frozen=True, kw_only=True):
+class ReadText(AskedText, frozen=True, kw_only=True, tag="ReadText"):
     """Read more text of the answer `stream`. Response: `Parts`."""
 
     stream: str
     text: str
 
 
-class EndReading(AskedText, frozen=True, kw_only=True):
+class EndReading(AskedText, frozen=True, kw_only=True, tag="EndReading"):
     """End reading; `is_whole`: the model ended the answer itself. Response: `Parts`."""
 
     stream: str
     is_whole: bool
 
 
-class TokenizerRead(TextMessage, frozen=True, kw_only=True):
+class TokenizerRead(TextMessage, frozen=True, kw_only=True, tag="TokenizerRead"):
     """The tokenizer is ready."""
 
     eos: frozenset[int]  # token ids that end an answer
@@ -109,19 +109,19 @@ class TokenizerRead(TextMessage, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()  # as the model recommends
 
 
-class Encoded(TextMessage, frozen=True, kw_only=True):
+class Encoded(TextMessage, frozen=True, kw_only=True, tag="Encoded"):
     """Token ids of a prompt."""
 
     tokens: list[int]
 
 
-class Constrained(TextMessage, frozen=True, kw_only=True):
+class Constrained(TextMessage, frozen=True, kw_only=True, tag="Constrained"):
     """The constraint, in the worker's form."""
 
     constraint: Constraint
 
 
-class Decoded(TextMessage, frozen=True, kw_only=True):
+class Decoded(TextMessage, frozen=True, kw_only=True, tag="Decoded"):
     """Completed text, and the held-back rest that comes last if no more tokens do."""
 
     text: str = ""
@@ -129,13 +129,13 @@ class Decoded(TextMessage, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()  # texts of the `named` tokens
 
 
-class Parts(TextMessage, frozen=True, kw_only=True):
+class Parts(TextMessage, frozen=True, kw_only=True, tag="Parts"):
     """Parts completed by the text."""
 
     parts: tuple[AnswerPart, ...] = ()
 
 
-class Refused(TextMessage, frozen=True, kw_only=True):
+class Refused(TextMessage, frozen=True, kw_only=True, tag="Refused"):
     """Error response."""
 
     problem: Problem

@@ -299,9 +299,10 @@ class Answers:
             self._supervisor.send(Cancel(request_id=done.request_id))
         self._finish(running, done, running.rest())
 
-    def stop_all(self, problem: Problem) -> None:
-        """Give up the plan: end every answer with its text so far, and the tokenizer."""
-        self._tokenizer.forget()
+    def stop_all(self, problem: Problem, *, keeps_tokenizer: bool = False) -> None:
+        """Give up the plan: end every answer with its text so far, and the tokenizer unless the model comes again."""
+        if not keeps_tokenizer:
+            self._tokenizer.forget()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None

@@ -35,8 +35,11 @@ class ModelTokenizer(Generic[Read]):
         self._endings: set[asyncio.Task[None]] = set()
 
     async def read(self, directory: Path) -> None:
+        """Read the tokenizer of the model in `directory`; one that was read and not forgotten stays."""
+        if directory != self._directory:
+            self.forget()
         self._directory = directory
-        await asyncio.shield(self._read())
+        await asyncio.shield(self.now() or self._read())
 
     def now(self) -> asyncio.Future[Read] | None:
         """The tokenizer, read or being read (shield it while you wait); None if no model is loaded."""

@@ -27,17 +27,19 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from core.errors import SealError
 from core.events import FinishReason
 from core.requests.answers import ChatRequest, Message
+from core.settings import Home
+from core.trust.file_formats import check_format, format_of
 from core.trust.private_files import move, open_private, private_folder, to_disk
 from core.trust.sealed_files import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
-MAGIC = b"MCT1"
+MAGIC = b"MCT%d" % Home.tokens.format
 PURPOSE = "token log"
 KEPT = 100  # logs kept on disk
 
 _LENGTH = struct.Struct("<I")
 
 
-class AnswerRecord(ChatRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class AnswerRecord(ChatRequest, frozen=True, kw_only=True):
     """The first record: the request, its tokens, and the Macs that took part."""
 
     request_id: str
@@ -223,11 +225,12 @@ def _force_and_close(fd: int) -> None:
 
 
 def read_token_log(path: Path, secret: bytes) -> Written:
-    """Read a log; a record that a crash cut off is left out. Raises SealError if the file is not ours or a record was
+    """Read a log; a record that a crash cut off is left out. Raises SealError if the file is newer, not ours, or was
     changed.
     """
     with open_private(path, SealError) as file:
         at, data = os.fstat(file.fileno()).st_mtime, file.read()
+    check_format(path.name, format_of(data), Home.tokens.format, SealError)
     if not data.startswith(MAGIC) or len(data) < HEADER_BYTES:
         raise SealError(f"{path.name} is not a token log.", DAMAGED)
     salt = data[len(MAGIC) : HEADER_BYTES]
@@ -238,7 +241,7 @@ def read_token_log(path: Path, secret: bytes) -> Written:
         record = msgspec.msgpack.decode(records[0], type=AnswerRecord)
         return _sum(record, (msgspec.msgpack.decode(r, type=Record) for r in records[1:]), at)
     except msgspec.MsgspecError as error:
-        raise SealError(f"{path.name} is of another version of macluster.", DAMAGED) from error
+        raise SealError(f"A record of {path.name} does not decode.", DAMAGED) from error
 
 
 def _sum(record: AnswerRecord, records: Iterator[Record], at: float) -> Written:

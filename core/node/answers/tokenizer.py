@@ -36,6 +36,7 @@ from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message, TemplateOptions
 
 LONG_PROMPT: Final = 1 << 20  # characters
+LONG_AT_ONCE: Final = 2  # each takes memory of its own
 
 Prompt = TypeVar("Prompt", Encoded, Constrained)
 
@@ -88,14 +89,14 @@ class AnswerText:
 
 class Tokenizer:
     """Encodes prompts and decodes answers, each in a process that is replaced when it ends. A long prompt
-    has a process of its own, so that no other prompt waits for it.
+    has a process of its own, so that no other prompt waits for it; `LONG_AT_ONCE` of them run at the same time.
     """
 
     def __init__(self, directory: Path, texts: TokenizerProcess, prompts: ModelTokenizer[TokenizerProcess]) -> None:
         self._texts, self._prompts = LastingTexts(texts, partial(TokenizerProcess.start, directory)), prompts
         read = texts.read
         self.eos, self.vocab_size, self.longest, self.sampling = read.eos, read.vocab_size, read.longest, read.sampling
-        self._directory, self._turn_of_long = directory, asyncio.Lock()
+        self._directory, self._turns_of_long = directory, asyncio.Semaphore(LONG_AT_ONCE)
 
     @classmethod
     async def start(cls, directory: Path) -> Tokenizer:
@@ -125,7 +126,7 @@ class Tokenizer:
         asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
         if sum(len(message.content) for message in messages) <= LONG_PROMPT:
             return (await self._prompt(asked, Encoded)).tokens
-        async with self._turn_of_long:
+        async with self._turns_of_long:
             process = await TokenizerProcess.start(self._directory)
             try:
                 return (await process.answer(asked, Encoded)).tokens

@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import msgspec
 
-from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem
+from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem, TrustError
 from core.settings import Home
 from core.text import clean_text
-from core.trust.private_files import read_private, write_private
+from core.trust.file_formats import JsonFile
 
 TEXT_LIMIT = 1000
 NO_NODE = "No node answers on this Mac."
@@ -37,6 +38,9 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     led: str = ""  # the model that it led last, until it was unloaded
 
 
+_FILE: Final = JsonFile[LastRun](Home.last_run, LastRun)
+
+
 @contextmanager
 def recording_run(home: Home) -> Iterator[None]:
     """Record the run of this process's node during the block; `home` is locked. Errors pass through."""
@@ -51,7 +55,7 @@ def recording_run(home: Home) -> Iterator[None]:
 
         _write(home, NodeError(f"It failed by a defect: {place_of(error)}.", "Please report it.").problem)
         raise
-    home.last_run.unlink(missing_ok=True)
+    _FILE.remove(home.last_run)
 
 
 def record_waiting(home: Home, *, is_waiting: bool) -> None:
@@ -66,10 +70,10 @@ def record_led(home: Home, model: str) -> None:
 
 
 def read_last_run(home: Home) -> LastRun | None:
-    """The last run; None after a clean exit, before the first run, or if the file is damaged."""
+    """The last run; None after a clean exit, before the first run, or if the file is damaged or newer."""
     try:
-        return msgspec.json.decode(read_private(home.last_run), type=LastRun)
-    except (MaclusterError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _FILE.read(home.last_run)
+    except TrustError:
         return None
 
 
@@ -99,8 +103,8 @@ def _write(home: Home, problem: Problem | None, *, waits: bool = False, led: str
         what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (problem.what, problem.fix))
         problem = Problem(kind=problem.kind, what=what, fix=fix)
     last = LastRun(at=time.time(), pid=os.getpid(), problem=problem, waits=waits, led=led)
-    with suppress(MaclusterError):  # on a full disk it is still printed
-        write_private(home.last_run, msgspec.json.encode(last))
+    with suppress(TrustError):  # on a full disk it is still printed
+        _FILE.write(home.last_run, last)
 
 
 def _is_running(last: LastRun) -> bool:

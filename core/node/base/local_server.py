@@ -21,11 +21,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
-from core.field_errors import decoded, refusal
+from core.field_errors import check_known, decoded, refusal
 from core.node.base.bus import Bus
 from core.node.base.http_clients import LIMITS, HttpClients
 from core.node.base.tasks import Tasks, defects_logger
 from core.requests.body import Body, Done
+from core.version import HEADER, LOCAL, difference, program_version
 
 MAX_REQUEST: Final = 8 << 20
 MAX_CLIENTS: Final = 128
@@ -91,6 +92,7 @@ class LocalServer:
         return await handler(request)
 
     async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
+        reply.headers[HEADER] = f"{program_version()}; local={LOCAL[1]}"
         trust = self._bus.now.trust
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
         reply.headers["Connection"] = "close"  # so an idle connection has not sent a request yet
@@ -157,13 +159,17 @@ def _listener(path: Path) -> socket.socket:
 
 async def _body(request: web.Request, kind: type[_B]) -> _B:
     raw = await request.read()
-    if not request.match_info:
-        return decoded(raw, kind)
-    fields = decoded(raw, dict[str, Any]) if raw else {}
     try:
-        return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
-    except msgspec.MsgspecError as error:
-        raise refusal(error) from error
+        if request.match_info:
+            fields = {**(decoded(raw, dict[str, Any]) if raw else {}), **request.match_info}
+            body = msgspec.convert(fields, kind, str_keys=True)
+        else:
+            body, fields = decoded(raw, kind), decoded(raw, dict[str, Any])
+        check_known(fields, body)
+    except (UsageError, msgspec.MsgspecError) as error:
+        refused = error if isinstance(error, UsageError) else refusal(error)
+        raise UsageError(refused.what, difference(program_version(), request.headers.get(HEADER, ""))) from error
+    return body
 
 
 @web.middleware

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from core.errors import ProtocolError
+from core.errors import NotUnderstood, ProtocolError
 from core.link.frames import FrameType
 from core.node.base.node_message import COMMON, BinaryMessage, NodeMessage
 from core.rates import Rate
 from core.text import clean_line
+from core.version import program_version
 
 TEXT_LIMIT: Final = 500
 
@@ -34,7 +36,10 @@ def receives(
 
 
 class MessageDecoder:
-    """Decodes messages of the given types. Raises ProtocolError for a frame that holds none of them."""
+    """Decodes messages of the given types, by one rule for other versions of macluster: unknown fields are ignored;
+    an unknown frame or message, and one with an unknown word in place of a known one, is NotUnderstood. What no
+    version sends is another ProtocolError.
+    """
 
     def __init__(self, *kinds: type[NodeMessage]) -> None:
         self._kinds: dict[FrameType, list[type[NodeMessage]]] = {}
@@ -45,6 +50,7 @@ class MessageDecoder:
     def add(self, kind: type[NodeMessage]) -> None:
         kinds = self._kinds.setdefault(kind.FRAME, [])
         assert kind not in kinds, f"{kind.__name__} is in the table already"
+        assert kind.__struct_config__.tag, f"{kind.__name__} doesn't write out its tag"
         assert all(other.RATE == kind.RATE for other in kinds), f"{kind.__name__} has another rate than its frame type"
         kinds.append(kind)
         self._decoders[kind.FRAME] = _decoder(kinds)
@@ -52,7 +58,8 @@ class MessageDecoder:
     def decode(self, frame: FrameType, body: bytes) -> NodeMessage:
         if decode := self._decoders.get(frame):
             return decode(body)
-        raise ProtocolError(f"No message comes in a control frame of type 0x{frame:02x}.")
+        message = f"control frame 0x{frame:02x}"
+        raise NotUnderstood(f"Version {program_version()} of macluster has no {message}.", message=message)
 
     def rate(self, frame: FrameType) -> Rate:
         kinds = self._kinds.get(frame)
@@ -90,15 +97,23 @@ def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
     union: Any = first
     for kind in others:
         union = union | kind
+    return partial(read_clean, kind=union, name=f"control frame 0x{first.FRAME:02x}")
 
-    def decode(body: bytes) -> NodeMessage:
-        try:
-            message: NodeMessage = msgspec.convert(_clean(msgspec.json.decode(body)), union)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"A control frame of type 0x{first.FRAME:02x} does not decode.") from error
-        return message
 
-    return decode
+def read_clean(body: bytes, kind: Any, name: str) -> Any:
+    """A value of type `kind` from the JSON of another Mac, its texts cleaned. Raises NotUnderstood, ProtocolError."""
+    said: Any = None
+    try:
+        said = _clean(msgspec.json.decode(body))
+        return msgspec.convert(said, kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if isinstance(error, msgspec.ValidationError) and str(error).startswith(
+            "Invalid "
+        ):  # a tag, or an enum's value
+            message = f"{name} {said.get('type', '')}".rstrip()
+            what = f"Version {program_version()} of macluster can't read a {message}: {error}."
+            raise NotUnderstood(what, message=message) from error
+        raise ProtocolError(f"A {name} does not decode.") from error
 
 
 def _clean(value: Any) -> Any:

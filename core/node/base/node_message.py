@@ -26,11 +26,12 @@ UNLIMITED: Final = Rate(inf, inf)  # for replies: what was requested bounds them
 _encoder = msgspec.json.Encoder()
 
 
-class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s.
+class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=""):
+    """Base of all messages between nodes. They travel as JSON, unless they are `BinaryMessage`s. Each writes out its
+    tag, so that a class can be renamed.
 
     Example:
-        class Hello(NodeMessage, frozen=True, kw_only=True):
+        class Hello(NodeMessage, frozen=True, kw_only=True, tag="Hello"):
             FRAME: ClassVar = FrameType.TELEMETRY
             text: str
     """
@@ -48,6 +49,11 @@ class BinaryMessage(NodeMessage, frozen=True, kw_only=True):
     @classmethod
     def from_body(cls, body: bytes) -> Self:
         raise NotImplementedError
+
+
+def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
+    """Split into pieces: a text in a message between nodes has at most 500 characters."""
+    return tuple(data[at : at + size] for at in range(0, len(data), size))
 
 
 def to_frame(message: NodeMessage) -> tuple[FrameType, bytes]:

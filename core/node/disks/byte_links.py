@@ -39,11 +39,11 @@ class FileList(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class ListRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ListRequest(msgspec.Struct, frozen=True, array_like=True, tag="ListRequest"):
     """Requests the FileList."""
 
 
-class RunRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RunRequest(msgspec.Struct, frozen=True, array_like=True, tag="RunRequest"):
     """Requests `count` blocks of a file, from block `first` on."""
 
     name: FileName
@@ -51,7 +51,7 @@ class RunRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)]
 
 
-class HashesRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class HashesRequest(msgspec.Struct, frozen=True, array_like=True, tag="HashesRequest"):
     """Requests the SHA-256 of up to MAX_HASHES blocks of a file, from block `first` on; NOT_HERE for a missing one.
 
     `compared`: of all blocks, missing ones too, as compared with the hub's hash; nothing for an uncompared file.

@@ -24,13 +24,14 @@ from core.requests.conversations import (
     ConversationTitle,
     SearchText,
 )
+from core.settings import Home
+from core.trust.file_formats import check_format
 from core.trust.private_files import private_folder
-from core.trust.sealed_files import DAMAGED, forget, read_sealed, write_sealed
+from core.trust.sealed_files import DAMAGED, check_replaceable, forget, read_sealed, write_sealed
 
 PURPOSE: Final = "conversation"
 MAGIC: Final = b"MCV"
-FORMAT: Final = 2
-READ: Final = (1, 2)  # format 1 had no branches
+FORMAT: Final = Home.conversations.format
 SUFFIX: Final = ".mcv"
 MAX_CONVERSATIONS: Final = 1000
 MAX_BYTES: Final = 8 << 20
@@ -86,6 +87,7 @@ class Conversations:
         private_folder(self._folder, SessionError)
         if not path.exists() and len(list(self._folder.glob(f"*{SUFFIX}"))) >= self._limit:
             raise UsageError(f"There are already {self._limit} conversations.", "Delete some of them.")
+        check_replaceable(path, self._secret, PURPOSE, MAGIC, FORMAT, SessionError)
         write_sealed(path, [data], self._secret, PURPOSE, SessionError)
         return _info(conversation, path.stat().st_size)
 
@@ -100,7 +102,7 @@ class Conversations:
 
 
 def _read(path: Path, secret: bytes) -> Conversation:
-    """Raise SessionError for a damaged file, another Mac's, or another conversation's under this name."""
+    """Raise SessionError for a damaged or newer file, another Mac's, or another conversation's under this name."""
     data = bytearray()
     for chunk in read_sealed(path, secret, PURPOSE, SessionError):
         data += chunk
@@ -108,9 +110,7 @@ def _read(path: Path, secret: bytes) -> Conversation:
             raise SessionError(f"{path.name} is larger than any conversation.", DAMAGED)
     if len(data) < _PREFIX.size or not data.startswith(MAGIC):
         raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
-    if (version := data[len(MAGIC)]) not in READ:
-        what = f"{path.name} has format {version}; this version of macluster reads formats up to {FORMAT}."
-        raise SessionError(what, "Use the newer macluster that wrote it.")
+    check_format(path.name, data[len(MAGIC)], FORMAT, SessionError)
     try:
         conversation = msgspec.msgpack.decode(memoryview(data)[_PREFIX.size :], type=Conversation)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -17,10 +17,12 @@ from core.node.base.context import NodeContext
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import EndState, QueuedTransfer, TransferProgress
 from core.requests.disks import TransferChange
-from core.trust.private_files import read_private, write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 
 REST_S: Final = 2.0
 
+_FILE: Final = JsonFile[QueuedTransfer](Home.paused, QueuedTransfer)
 
 # runs or resumes a transfer
 Work = Callable[[TransferProgress], Awaitable[None]]
@@ -63,9 +65,9 @@ class CurrentTransfer:
         return now is not None and (now.queued.asked_by, now.now.fingerprint) == (asker, fingerprint)
 
     def restore(self) -> None:
-        """Restore a transfer paused in the last node; ignores a damaged file, or one that other users can read."""
-        with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
-            found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
+        """Restore a transfer paused in the last node; ignores a damaged or newer file, or one that others can read."""
+        with suppress(TrustError):
+            found = _FILE.read(self._paused)
             self._show(found, msgspec.structs.replace(found.first, mac=self._device_id))
 
     def begin(self, transfer: QueuedTransfer) -> None:
@@ -170,8 +172,8 @@ class CurrentTransfer:
     def _keep_paused(self, now: TransferProgress) -> None:
         kept = msgspec.structs.replace(now.queued, first=now.now)
         with suppress(TrustError):  # on a full disk the pause is lost when this node ends
-            write_private(self._paused, msgspec.json.encode(kept), TrustError)
+            _FILE.write(self._paused, kept)
 
     def _forget_paused(self) -> None:
         with suppress(OSError):
-            self._paused.unlink()
+            _FILE.remove(self._paused)

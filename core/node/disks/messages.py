@@ -46,7 +46,7 @@ class InventoryMessage(NodeMessage, frozen=True, kw_only=True):
     FRAME: ClassVar = FrameType.MODEL_INVENTORY
 
 
-class Holds(InventoryMessage, frozen=True, kw_only=True):
+class Holds(InventoryMessage, frozen=True, kw_only=True, tag="Holds"):
     """Models on the sender's disk, sent when two Macs link and after changes."""
 
     models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
@@ -54,7 +54,7 @@ class Holds(InventoryMessage, frozen=True, kw_only=True):
     answers: Size = 0  # number of the HoldsRequest, 0 without one
 
 
-class HoldsRequest(InventoryMessage, frozen=True, kw_only=True):
+class HoldsRequest(InventoryMessage, frozen=True, kw_only=True, tag="HoldsRequest"):
     """Requests a new scan of the receiver's disk, and a Holds."""
 
     number: Positive = 1
@@ -67,21 +67,21 @@ class CopyMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = UNLIMITED
 
 
-class FalseFile(CopyMessage, frozen=True, kw_only=True):
+class FalseFile(CopyMessage, frozen=True, kw_only=True, tag="FalseFile"):
     """Reports that the receiver's partial file differs from the hub's hash and must be deleted."""
 
     fingerprint: Sha256
     name: FileName
 
 
-class BytesRequest(CopyMessage, frozen=True, kw_only=True):
+class BytesRequest(CopyMessage, frozen=True, kw_only=True, tag="BytesRequest"):
     """Requests a separate link for the files of a model."""
 
     number: Size  # the requester's
     fingerprint: Sha256
 
 
-class BytesReady(CopyMessage, frozen=True, kw_only=True):
+class BytesReady(CopyMessage, frozen=True, kw_only=True, tag="BytesReady"):
     """Response to a BytesRequest: the port to dial, or why it failed."""
 
     number: Size
@@ -89,7 +89,7 @@ class BytesReady(CopyMessage, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class PeerCopyRequest(CopyMessage, frozen=True, kw_only=True):
+class PeerCopyRequest(CopyMessage, frozen=True, kw_only=True, tag="PeerCopyRequest"):
     """Requests the receiver to copy a model from the sender to its disk."""
 
     fingerprint: Sha256
@@ -100,7 +100,7 @@ class PeerCopyRequest(CopyMessage, frozen=True, kw_only=True):
     bytes_per_s: Size = 0  # rate limit, 0 for no limit
 
 
-class CopyChange(CopyMessage, frozen=True, kw_only=True):
+class CopyChange(CopyMessage, frozen=True, kw_only=True, tag="CopyChange"):
     """Changes a copy that a PeerCopyRequest requested."""
 
     fingerprint: Sha256
@@ -108,7 +108,7 @@ class CopyChange(CopyMessage, frozen=True, kw_only=True):
     bytes_per_s: Size = 0  # new rate limit
 
 
-class CopyProgress(CopyMessage, frozen=True, kw_only=True):
+class CopyProgress(CopyMessage, frozen=True, kw_only=True, tag="CopyProgress"):
     """Progress of a copy that a PeerCopyRequest requested."""
 
     transfer: Transfer

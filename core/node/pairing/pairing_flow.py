@@ -116,6 +116,7 @@ class PairingFlow:
     def _check_free(self) -> None:
         if self._is_running:
             raise Busy("This Mac is already pairing.", "Stop it first, or wait until it has ended.")
+        self._store.check_formats()
         check_may_pair(self._identity, self._store.current)
         self._attempts.check()
 

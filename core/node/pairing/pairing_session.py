@@ -9,12 +9,15 @@ import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from core.errors import LinkError, MaclusterError, PairingError
+from core.errors import LinkError, MaclusterError, OtherVersion, PairingError
 from core.link.listener import plain_host
 from core.link.tls_stream import connect_arguments
+from core.node.base.message_table import read_clean
+from core.node.peers.messages import Greeting
+from core.node.peers.versions import own_greeting, why_apart, wire_between
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.pairing import (
@@ -89,6 +92,19 @@ class PairingConnection:
         head = await self.read(REVEAL_BYTES)
         return head + await self.read(reveal_length(head))
 
+    async def reveal_with(self, message: bytes, greeting: Greeting) -> None:
+        """Send P2 or P3, and the version of this Mac."""
+        said = greeting.to_body()
+        await self.write(message + _LENGTH.pack(len(said)) + said)
+
+    async def greeting(self) -> Greeting:
+        """Read the other Mac's version. It isn't proven: it only says why a pairing would be of no use."""
+        (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
+        if length > MAX_NOTE:
+            raise PairingError(f"The other Mac sent a greeting of {length} bytes; {MAX_NOTE} are allowed.")
+        greeting: Greeting = read_clean(await self.read(length), Greeting, "greeting")
+        return greeting
+
     async def send_note(self, peer: Confirmed, note: bytes) -> None:
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
@@ -110,6 +126,13 @@ class PairingSession:
     attempts: PairingAttempts
     confirm: Confirm
     chosen: str | None = None
+    greeting: Greeting = field(default_factory=own_greeting)
+
+    def check_version(self, view: PairingView, theirs: Greeting) -> None:
+        """Refuse a Mac whose messages this one won't understand, before anybody types digits. Raises OtherVersion."""
+        apart = why_apart(view.peer_name, theirs, self.greeting)
+        if apart and wire_between(theirs, self.greeting) is None:
+            raise OtherVersion(apart.what, apart.fix)
 
     def check_chosen(self, view: PairingView) -> None:
         if self.chosen is not None and view.peer_text_id != self.chosen:
@@ -197,7 +220,9 @@ class PairingSession:
 
 
 async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
-    """Pair with the Mac at `host`:`port`; returns the member. Raises PairingError or RosterError, saving nothing."""
+    """Pair with the Mac at `host`:`port`; returns the member. Raises PairingError, OtherVersion or RosterError, saving
+    nothing.
+    """
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(**await connect_arguments(host, port, MESSAGE_S))
@@ -208,9 +233,11 @@ async def offer_pairing(host: str, port: int, session: PairingSession, *, timeou
         offer = Offer(session.identity, session.name, secrets.token_bytes)
         await connection.write(offer.commit)
         p3, comparison = offer.reveal(await connection.reveal())
+        greeting = await connection.greeting()
         session.check_chosen(comparison.view)
         session.attempts.count()  # the receiver of P3 knows the digits
-        await connection.write(p3)
+        await connection.reveal_with(p3, session.greeting)
+        session.check_version(comparison.view, greeting)  # after P3, so that the other Mac says it too
         return await session.finish(connection, comparison, initiator=True, timeout_s=timeout_s)
     finally:
         writer.close()

@@ -122,10 +122,12 @@ class PairingServer:
             self._busy = False
 
     async def _attempt(self, connection: PairingConnection, answer: PairingAnswer) -> Member:
-        await connection.write(answer.reveal)
+        await connection.reveal_with(answer.reveal, self._session.greeting)
         comparison = answer.check(await connection.reveal())
+        greeting = await connection.greeting()
         self._session.check_chosen(comparison.view)
         self._was_asked = True
+        self._session.check_version(comparison.view, greeting)
         self._last = PairingError("The digits were not typed in time.", "Start pairing again on both Macs.")
         left = self._window.closes_at - self._clock()
         return await self._session.finish(connection, comparison, initiator=False, timeout_s=left)

@@ -5,8 +5,7 @@ Pure, except `read_proven` and `write_proven`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,8 +15,9 @@ import msgspec
 from core.address import Place, checked_place, is_link_local
 from core.errors import MaclusterError, TrustError
 from core.node.peers.advertised_macs import MAX_RECORDS, AdvertisedMacs
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 from core.trust.identity import parse_text_id
-from core.trust.private_files import read_private, write_private
 
 MAX_MACS: Final = 64
 MAX_PLACES: Final = 4
@@ -114,25 +114,23 @@ def _put(table: dict[str, tuple[Place, ...]], device_id: str, place: Place, most
 
 
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-_decoder = msgspec.json.Decoder(dict[str, list[tuple[str, _Port]]])
+_FILE: Final = JsonFile[Mapping[str, Sequence[tuple[str, int]]]](Home.addresses, dict[str, list[tuple[str, _Port]]])
 
 
 def read_proven(path: Path) -> Proven:
-    """Read the file of `write_proven`. A damaged or unsafe one counts as empty: Macs are then searched from scratch."""
-    if not os.path.lexists(path):
-        return {}
+    """Read the file of `write_proven`. One that can't be used counts as empty: Macs are then searched from scratch."""
     try:
-        found = _decoder.decode(read_private(path, TrustError))
+        found = _FILE.read(path)
         for device_id in found:
             parse_text_id(device_id)
         latest = list(found.items())[-MAX_MACS:]
         return {
             device_id: tuple(checked_place(*p) for p in places[:MAX_PLACES]) for device_id, places in latest if places
         }
-    except (MaclusterError, msgspec.MsgspecError):
+    except MaclusterError:
         return {}
 
 
 def write_proven(path: Path, proven: Proven) -> None:
     with suppress(TrustError):  # a full disk loses only addresses that Bonjour or the user can give again
-        write_private(path, msgspec.json.encode(proven), TrustError)
+        _FILE.write(path, proven)

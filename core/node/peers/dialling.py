@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from core.address import Place
-from core.errors import HandshakeError, MaclusterError, WrongKey
+from core.errors import HandshakeError, MaclusterError, OtherVersion, WrongKey
 from core.link.control_link import ControlLink, dial_control
 from core.node.base.context import NodeContext
 from core.node.base.tasks import Loop
@@ -52,6 +52,7 @@ class Dialling:
         self._short_links: defaultdict[str, BackOff] = defaultdict(lambda: BackOff(REDIAL_S))
         self._short: dict[str, float] = {}  # seconds to wait before dialling a Mac whose links end at once
         self._problems: dict[str, str] = {}
+        self._apart: set[str] = set()
         self._news = asyncio.Event()
 
     async def stop(self) -> None:
@@ -63,6 +64,10 @@ class Dialling:
     def problem(self, device_id: str) -> str:
         """Why the last round of dialling failed; "" if that Mac is linked or was not dialled."""
         return self._problems.get(device_id, "")
+
+    def is_apart(self, device_id: str) -> bool:
+        """Whether that Mac begins links in another version."""
+        return device_id in self._apart
 
     def reach(self, device_id: str) -> None:
         if self._is_wanted(device_id) and self._book.of(device_id):
@@ -84,6 +89,7 @@ class Dialling:
 
     def linked(self, device_id: str) -> None:
         self._problems.pop(device_id, None)
+        self._apart.discard(device_id)
         self._faults.wrong_key.pop(device_id, None)
 
     def ended(self, device_id: str, *, at_once: bool) -> None:
@@ -142,6 +148,9 @@ class Dialling:
                 case Exception():
                     raise error
         if not self._is_linked(device_id):
+            self._apart.discard(device_id)
+            if any(isinstance(error, OtherVersion) for error in errors):
+                self._apart.add(device_id)
             is_news = key != self._faults.wrong_key.get(device_id, "")
             self._faults.wrong_key[device_id] = key
             self._complain(device_id, wrong or silent, is_news)

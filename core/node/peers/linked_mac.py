@@ -13,7 +13,7 @@ from core.link.frames import FrameType
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.node_message import UNLIMITED
 from core.node.base.signals import Signal
-from core.node.peers.messages import Status
+from core.node.peers.messages import Greeting, Status
 from core.rates import BackOff, Rate, TokenBucket
 
 RTT_SAMPLES: Final = 16
@@ -34,6 +34,8 @@ class LinkedMac:
         self.since = self.changed_at = self.renew_at = monotonic()
         self.back_off = BackOff(RENEW_S)  # between attempts to renew the keys
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
+        self.greeting: Greeting | None = None
+        self.is_apart = False  # there is no version of messages that both Macs know
         self.status: Status | None = None
         self.goodbye = ""
         self._budgets: dict[FrameType, TokenBucket] = {}

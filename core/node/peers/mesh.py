@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
-from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
+from core.errors import LinkError, LinkLost, MaclusterError, NotUnderstood, Problem, RosterFork
 from core.link.connection_admission import MAX_CONTROL_LINKS
 from core.link.control_link import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
@@ -25,16 +25,21 @@ from core.node.base.signals import AwaitedSignal, Signal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.dialling import Dialling
 from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged
-from core.node.peers.messages import Bye, Leads, Ping, Pong
+from core.node.peers.messages import Bye, Greeting, Leads, NotKnown, Ping, Pong
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.path_rate import answer_burst
+from core.node.peers.versions import own_greeting, why_apart, wire_between
 from core.rates import Rate
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
 
 SHORT_S = 5.0
 RESUME_S = 5.0
+# what Macs say to each other that have no version of messages in common
+LASTING: Final = frozenset({FrameType.GREETING, FrameType.PING, FrameType.PONG, FrameType.ROSTER, FrameType.BYE})
+ANSWERED: Final = frozenset({FrameType.PLAN, FrameType.KEY_CHANGE})  # their senders wait, so they are refused
+MAX_TOLD: Final = 256
 
 
 class MacGone(Signal, frozen=True):
@@ -48,6 +53,14 @@ class LinkEnded(AwaitedSignal, frozen=True):
 
     device_id: str
     error: LinkLost
+
+
+class MessageRefused(Signal, frozen=True):
+    """A Mac does not understand what this one sent in frames of that type."""
+
+    device_id: str
+    frame: int
+    problem: Problem
 
 
 class MacLeft(AwaitedSignal, frozen=True):
@@ -68,6 +81,8 @@ class Mesh:
         self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
         self._messages, self._key_limits = node.messages, node.config.key_limits
         self.address, self.port = "", 0
+        self.greeting, self.ignored = own_greeting(), 0
+        self._told: set[tuple[str, str]] = set()  # Macs, and messages of theirs that are ignored
         self._running: set[asyncio.Task[None]] = set()
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
@@ -131,12 +146,20 @@ class Mesh:
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Send a message; False if that Mac is not linked (LinkEnded reports that)."""
+        """Send a message; False if that Mac is not linked (LinkEnded reports that), or has too different a version."""
         contact = self.contacts.get(device_id)
-        return contact is not None and await self._send_raw(contact, *to_frame(message))
+        if contact is None or (contact.is_apart and message.FRAME not in LASTING):
+            return False
+        return await self._send_raw(contact, *to_frame(message))
+
+    def why_apart(self, device_id: str) -> Problem | None:
+        """Why a linked Mac can't hold layers of this Mac's plans; None if it can."""
+        if (contact := self.contacts.get(device_id)) and contact.greeting:
+            return why_apart(contact.link.peer_name, contact.greeting, self.greeting)
+        return None
 
     def leaders(self) -> dict[str, Leads]:
-        reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
+        reported = {device_id: mac.status for device_id, mac in self.contacts.items() if not mac.is_apart}
         return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
     def local_host_of(self, device_id: str) -> str:
@@ -220,6 +243,7 @@ class Mesh:
     async def _listen(self, device_id: str, contact: LinkedMac) -> None:
         problem = LinkLost("The control link ended.")
         try:
+            await contact.link.send(*to_frame(self.greeting))
             if self._is_behind(contact):
                 await self._send_roster(contact)
             await contact.link.send(*to_frame(Ping(sent=monotonic())))
@@ -255,11 +279,41 @@ class Mesh:
     async def _handle(self, device_id: str, contact: LinkedMac, kind: FrameType, body: bytes) -> None:
         if kind == FrameType.ROSTER:
             await self._handle_roster(device_id, contact, body)
-            return
-        await self._messages.handle(device_id, self._messages.decode(kind, body))
+        elif not contact.is_apart or kind in LASTING:
+            try:
+                message = self._messages.decode(kind, body)
+            except NotUnderstood as error:
+                await self._ignore(device_id, contact, kind, error)
+            else:
+                await self._messages.handle(device_id, message)
+
+    async def _ignore(self, device_id: str, contact: LinkedMac, kind: FrameType, error: NotUnderstood) -> None:
+        self.ignored += 1
+        if (device_id, error.message) not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add((device_id, error.message))
+            self._journal.warn(f"{contact.link.peer_name} sent what is ignored here: {error.what}")
+        if kind in ANSWERED:
+            await self._send_raw(contact, *to_frame(NotKnown(frame=kind, what=error.what)))
 
     def messages(self) -> tuple[MessageRow, ...]:
-        return receives(Ping, self._pinged), receives(Pong, self._ponged), receives(Bye, self._left)
+        return (
+            receives(Greeting, self._greeted),
+            receives(Ping, self._pinged),
+            receives(Pong, self._ponged),
+            receives(Bye, self._left),
+            receives(NotKnown, self._refused),
+        )
+
+    def _greeted(self, device_id: str, greeting: Greeting) -> None:
+        if contact := self.contacts.get(device_id):
+            contact.greeting, contact.is_apart = greeting, wire_between(greeting, self.greeting) is None
+            if problem := self.why_apart(device_id):
+                self._journal.warn(f"{problem.what} {problem.fix}")
+            self._changed(device_id)
+
+    def _refused(self, device_id: str, refusal: NotKnown) -> None:
+        problem = Problem(kind="NotUnderstood", what=refusal.what, fix="Run the same version of macluster on both.")
+        self._signals.emit(MessageRefused(device_id, refusal.frame, problem))
 
     def _rate(self, kind: FrameType) -> Rate:
         return BEATS if kind == FrameType.ROSTER else self._messages.rate(kind)

@@ -53,7 +53,27 @@ class Status(MacFigures, frozen=True, kw_only=True):
     ] = ()  # addresses at which its worker listens
 
 
-class Ping(NodeMessage, frozen=True, kw_only=True):
+class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
+    """The first message of a link in both directions, readable by all versions: a field may be added, none changed."""
+
+    FRAME: ClassVar = FrameType.GREETING
+    RATE: ClassVar = LOGS
+    version: str = ""  # of macluster
+    wire: tuple[Size, Size] = (0, 0)  # oldest and newest version of the messages between Macs
+    compute: str = ""  # `core.version.compute_hash`
+    mlx_lm: str = ""
+    mlx: str = ""
+    python: str = ""
+    caps: tuple[str, ...] = ()
+    installed_by: str = ""  # a key of `core.node.peers.versions.UPDATES`
+
+    @property
+    def runs_on(self) -> str:
+        packages = (("mlx-lm", self.mlx_lm), ("mlx", self.mlx), ("Python", self.python))
+        return " · ".join(f"{name} {version}" for name, version in packages if version)
+
+
+class Ping(NodeMessage, frozen=True, kw_only=True, tag="Ping"):
     """Requests a Pong."""
 
     FRAME: ClassVar = FrameType.PING
@@ -61,7 +81,7 @@ class Ping(NodeMessage, frozen=True, kw_only=True):
     sent: Seconds  # the sender's monotonic clock; only the sender reads it
 
 
-class Pong(NodeMessage, frozen=True, kw_only=True):
+class Pong(NodeMessage, frozen=True, kw_only=True, tag="Pong"):
     """The reply to a Ping."""
 
     FRAME: ClassVar = FrameType.PONG
@@ -70,14 +90,22 @@ class Pong(NodeMessage, frozen=True, kw_only=True):
     status: Status
 
 
-class Bye(NodeMessage, frozen=True, kw_only=True):
+class Bye(NodeMessage, frozen=True, kw_only=True, tag="Bye"):
     """This node stops on purpose."""
 
     FRAME: ClassVar = FrameType.BYE
     reason: str
 
 
-class LinkProbe(BinaryMessage, frozen=True, kw_only=True):
+class NotKnown(NodeMessage, frozen=True, kw_only=True, tag="NotKnown"):
+    """The reply to a message that the sender does not understand, and whose effect the receiver waits for."""
+
+    FRAME: ClassVar = FrameType.ERROR
+    frame: Size  # of that message
+    what: str
+
+
+class LinkProbe(BinaryMessage, frozen=True, kw_only=True, tag="LinkProbe"):
     """A piece of a speed test, followed by `size` zeros. Not JSON: parsing text isn't to be measured."""
 
     FRAME: ClassVar = FrameType.PROBE
@@ -104,27 +132,27 @@ class SpeedMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = UNLIMITED
 
 
-class Probed(SpeedMessage, frozen=True, kw_only=True):
+class Probed(SpeedMessage, frozen=True, kw_only=True, tag="Probed"):
     """The reply to a LinkProbe."""
 
     number: Number
 
 
-class PeerSpeedRequest(SpeedMessage, frozen=True, kw_only=True):
+class PeerSpeedRequest(SpeedMessage, frozen=True, kw_only=True, tag="PeerSpeedRequest"):
     """Requests a test of the receiver's link to `target`."""
 
     test: Size  # number given by the sender
     target: DeviceId
 
 
-class SpeedMoved(SpeedMessage, frozen=True, kw_only=True):
+class SpeedMoved(SpeedMessage, frozen=True, kw_only=True, tag="SpeedMoved"):
     """Progress of a test: `done` probes came back."""
 
     test: Size
     done: Size
 
 
-class SpeedResultSent(SpeedMessage, frozen=True, kw_only=True):
+class SpeedResultSent(SpeedMessage, frozen=True, kw_only=True, tag="SpeedResultSent"):
     """The result of a test, or the reason for none."""
 
     test: Size
@@ -132,7 +160,7 @@ class SpeedResultSent(SpeedMessage, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class SpeedStop(SpeedMessage, frozen=True, kw_only=True):
+class SpeedStop(SpeedMessage, frozen=True, kw_only=True, tag="SpeedStop"):
     """Cancels a test that the sender requested."""
 
     test: Size
@@ -145,7 +173,7 @@ class LogMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = LOGS
 
 
-class LogRequest(LogMessage, frozen=True, kw_only=True):
+class LogRequest(LogMessage, frozen=True, kw_only=True, tag="LogRequest"):
     """Requests log lines after line `after` of `run`; all lines if the receiver's node has restarted since."""
 
     run: Size
@@ -160,7 +188,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class LogReply(LogMessage, frozen=True, kw_only=True):
+class LogReply(LogMessage, frozen=True, kw_only=True, tag="LogReply"):
     """The reply to a LogRequest: the next lines."""
 
     run: Size

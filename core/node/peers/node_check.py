@@ -127,6 +127,8 @@ def mac_findings(others: Sequence[Peer], found: Sequence[Interface]) -> list[Fin
 
 def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
     name = clean_text(peer.name)
+    if peer.state == "needs an update":
+        return Finding(name=name, state="warn", what=peer.problem)
     if peer.state in ("connected", "suspect"):
         return Finding(name=name, state="ok", what=f"Linked, at {peer.address}.")
     what = peer.problem or (f"Seen at {peer.address}." if peer.address else "Not seen now.")

@@ -14,6 +14,7 @@ from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Sighting
 from core.node.peers.linked_mac import LinkedMac
 from core.node.peers.mesh import Mesh
+from core.node.peers.messages import Greeting
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.worker_state import WorkerState
 from core.trust.identity import parse_text_id
@@ -127,8 +128,13 @@ class PeerTable:
         contact = contacts.get(source)
         return contact.status.rtts.get(target) if contact and contact.status else None
 
+    def apart(self) -> list[str]:
+        """Why each linked Mac that can't hold layers can't."""
+        return [peer.problem for peer in self._bus.now.peers if peer.state == "needs an update"]
+
     def _own_now(self) -> Peer:
-        return self._own.now(self._mesh.address)
+        said = self._mesh.greeting
+        return msgspec.structs.replace(self._own.now(self._mesh.address), version=said.version, runs_on=said.runs_on)
 
     def _met(self, device_id: str) -> None:
         members = [m.device_id for m in self._store.current.macs] if self._store.current else []
@@ -145,15 +151,19 @@ class PeerTable:
         contact = self._mesh.contacts.get(device_id)
         member = self._store.current.member(parse_text_id(device_id)) if self._store.current else None
         status = contact.status if contact else None
+        greeting = (contact.greeting if contact else None) or Greeting()
         places = self._places(device_id, contact)
         trust = self._assessment.of(device_id).level
         if contact is None:  # a sighting of the id proves nothing
             trust = weakest([trust, "seen"])
         if not places and status is None and trust != "blocked":
             return None
-        problem = self._mesh.dialling.problem(device_id)
+        apart, dialling = self._mesh.why_apart(device_id), self._mesh.dialling
+        problem = f"{apart.what} {apart.fix}" if apart else "" if contact else dialling.problem(device_id)
         state: PeerState = "seen"
-        if contact:
+        if apart or (member and dialling.is_apart(device_id)):
+            state = "needs an update"
+        elif contact:
             state = "suspect" if self._mesh.is_suspect(device_id) else "connected"
         elif member and (device_id in self._linked_once or problem):
             state = "lost"  # whatever Bonjour claims: only a link shows that it runs
@@ -167,8 +177,10 @@ class PeerTable:
             address=places[0] if places else "",
             also_at=tuple(places[1:]),
             found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
-            problem="" if contact else problem,
+            problem=problem,
             rtt_s=contact.rtt_s if contact else None,
+            version=greeting.version,
+            runs_on=greeting.runs_on,
             **(status.figures if status else {}),
         )
 

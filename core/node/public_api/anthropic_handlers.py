@@ -11,12 +11,13 @@ from aiohttp import web
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
+from core.node.base.large_bodies import off_loop
 from core.node.base.local_server import json_reply
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_errors import UnknownModel, anthropic_error
-from core.node.public_api.http_bodies import WATCH, off_loop, read_body, typed_event
+from core.node.public_api.http_bodies import SIZE, WATCH, read_body, typed_event
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 
@@ -39,14 +40,14 @@ class AnthropicHandlers:
             model = self._models.find(asked.model)
         except UnknownModel:
             model = self._answers.model()
-        wanted = await off_loop(request, asked.request)
+        wanted = await off_loop(request[SIZE], asked.request)
         return json_reply({"input_tokens": await self._answers.count(wanted, model)})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
         model = self._models.find(asked.model)
         encoder = MessageEncoder(f"msg_{secrets.token_hex(12)}", asked.model)
-        wanted = await off_loop(request, asked.request)
+        wanted = await off_loop(request[SIZE], asked.request)
         events = self._answers.events([wanted], model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -14,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from core.errors import UsageError
+from core.node.base.large_bodies import off_loop
 from core.node.base.local_server import json_reply
 from core.node.base.stopwatch import Stopwatch
 from core.node.public_api.request_fields import request_body
@@ -25,15 +25,12 @@ SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnecte
 UNDECODABLE: Final = ("The body can't be decoded as its headers say.", "Send it as it is, or as gzip.")
 _CODINGS: Final = {"identity", "gzip", "deflate", "br", "zstd"}  # that aiohttp knows
 
-LARGE_BODY: Final = 1 << 18  # bytes; the work on a larger one is done in a thread
-_LARGE_BODIES: Final = ThreadPoolExecutor(1, "large-bodies")  # one at a time, so that they never outnumber the loop
 SIZE: Final = web.RequestKey("size", int)  # bytes of the body
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
 OWNER: Final = web.RequestKey("owner", str)  # name of the API key, "" without one
 
-_T = TypeVar("_T")
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
@@ -50,16 +47,9 @@ async def read_body(request: web.Request, kind: type[_Body]) -> _Body:
         raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
     request[SIZE] = len(raw)
-    value = await off_loop(request, partial(request_body, raw, kind))
+    value = await off_loop(len(raw), partial(request_body, raw, kind))
     request[WATCH].lap("parse")
     return value
-
-
-async def off_loop(request: web.Request, work: Callable[[], _T]) -> _T:
-    """Result of `work` on the body of `request`, done in a thread if the body is large."""
-    if request[SIZE] <= LARGE_BODY:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, work)
 
 
 def timing_of(laps: Mapping[str, float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from core.events import AnyEvent, HopSample, Recovery, RequestDone, Snapshot, TokenEvent
+from core.events import AnyEvent, HopSample, PeerState, Recovery, RequestDone, Snapshot, TokenEvent
 from core.node.base.bus import Bus
 from core.node.public_api.request_queue import RequestQueue
 
@@ -82,7 +82,7 @@ class _Now(Collector):
             rows.add_metric([state], sum(row.state == state for row in now.batch.rows))
         yield rows
         macs = GaugeMetricFamily("macluster_macs", "Known Macs.", labels=["state"])
-        for known in ("seen", "connected", "suspect", "lost"):
+        for known in get_args(PeerState):
             macs.add_metric([known], sum(peer.state == known for peer in now.peers))
         yield macs
         plan = GaugeMetricFamily("macluster_plan", "1 for the current plan.", labels=["model", "topology", "status"])

@@ -12,13 +12,14 @@ from aiohttp import web
 
 from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
+from core.node.base.large_bodies import off_loop
 from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.public_api.api_errors import openai_error
 from core.node.public_api.chat_replies import ChatReply
 from core.node.public_api.chat_request import ChatCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.node.public_api.completions_request import Prompt, TextCompletion
-from core.node.public_api.http_bodies import WATCH, event, off_loop, read_body
+from core.node.public_api.http_bodies import SIZE, WATCH, event, read_body
 from core.node.public_api.model_list import Models
 from core.node.public_api.send_reply import send_reply
 
@@ -41,15 +42,15 @@ class OpenAiHandlers:
         reply = ChatReply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [TextChoice(index) for index in range(asked.n)]
         encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
-        wanted = await off_loop(request, asked.request)
+        wanted = await off_loop(request[SIZE], asked.request)
         events = self._answers.events([wanted] * asked.n, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, TextCompletion)
         model = self._models.find(asked.model)
-        prompts = await off_loop(request, asked.prompts)
-        wanted = await off_loop(request, partial(asked.requests, prompts))
+        prompts = await off_loop(request[SIZE], asked.prompts)
+        wanted = await off_loop(request[SIZE], partial(asked.requests, prompts))
         echoed = [await self._text(prompt, model) if asked.echo else "" for prompt in prompts]
         choices = [
             TextChoice(index, echoed=echoed[index // asked.n], is_answered=asked.max_tokens != 0)

@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from core.node.base.large_bodies import off_loop
 from core.node.base.local_server import json_reply
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.public_api.http_bodies import OWNER, WATCH, off_loop, read_body, refused
+from core.node.public_api.http_bodies import OWNER, SIZE, WATCH, read_body, refused
 from core.node.public_api.model_list import Models
 from core.node.public_api.responses_replies import ResponseEncoder, items_of
 from core.node.public_api.responses_request import ResponseBody
@@ -95,7 +96,7 @@ class ResponsesHandlers:
 
     async def _count(self, request: web.Request) -> web.Response:
         asked = await read_body(request, ResponseBody)
-        built = await off_loop(request, partial(self._built, request[OWNER], asked))
+        built = await off_loop(request[SIZE], partial(self._built, request[OWNER], asked))
         if built is None:
             return _unknown(asked.previous_response_id)
         tokens = await self._answers.count(built[1], self._models.find(asked.model))
@@ -112,7 +113,7 @@ class ResponsesHandlers:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ResponseBody)
         model = self._models.find(asked.model)
-        built = await off_loop(request, partial(self._built, request[OWNER], asked))
+        built = await off_loop(request[SIZE], partial(self._built, request[OWNER], asked))
         if built is None:
             return _unknown(asked.previous_response_id)
         messages, wanted = built

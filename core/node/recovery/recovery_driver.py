@@ -90,7 +90,8 @@ class RecoveryDriver:
         try:
             before = self._leader.plan
             if before and before.fingerprint == planned.plan.fingerprint:
-                self._give_up("It is being loaded again.")  # what stays with a Mac stays in memory
+                # what stays with a Mac stays in memory
+                self._give_up("It is being loaded again.", keeps_tokenizer=True)
             else:
                 await self._drop("Another model is loaded.")
         finally:
@@ -216,15 +217,16 @@ class RecoveryDriver:
         self._give_up(reason)
         await self._leader.unload(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str, *, keeps_tokenizer: bool = False) -> None:
         self._machine = None
         if self._bus.now.recovery:
             self._bus.publish(Recovery(state="running", text=""))
         if loaded := self._bus.now.plan:
-            self._end_answers(NotLoaded(f"{loaded.model} was unloaded: {reason}").problem)
+            problem = NotLoaded(f"{loaded.model} was unloaded: {reason}").problem
+            self._end_answers(problem, keeps_tokenizer=keeps_tokenizer)
 
-    def _end_answers(self, problem: Problem) -> None:
-        self._answers.stop_all(problem)
+    def _end_answers(self, problem: Problem, *, keeps_tokenizer: bool = False) -> None:
+        self._answers.stop_all(problem, keeps_tokenizer=keeps_tokenizer)
         self._sessions.stop(problem)
 
     def _act(self, actions: Sequence[Action]) -> None:

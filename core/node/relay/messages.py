@@ -33,14 +33,14 @@ class RelayPiece(BinaryMessage, frozen=True, kw_only=True):
         raise ProtocolError(f"{len(body)} bytes are no piece of a relayed request.")
 
 
-class RelayRequest(RelayPiece, frozen=True, kw_only=True):
+class RelayRequest(RelayPiece, frozen=True, kw_only=True, tag="RelayRequest"):
     """A piece of a program's request, for the Mac that leads."""
 
     FRAME: ClassVar = FrameType.RELAY_ASK
     MARK: ClassVar = 0xA0
 
 
-class RelayReply(RelayPiece, frozen=True, kw_only=True):
+class RelayReply(RelayPiece, frozen=True, kw_only=True, tag="RelayReply"):
     """A piece of the reply to a RelayRequest."""
 
     FRAME: ClassVar = FrameType.RELAY_REPLY
@@ -48,7 +48,7 @@ class RelayReply(RelayPiece, frozen=True, kw_only=True):
     MARK: ClassVar = 0xB0
 
 
-class RelayStop(NodeMessage, frozen=True, kw_only=True):
+class RelayStop(NodeMessage, frozen=True, kw_only=True, tag="RelayStop"):
     """Cancels a relayed request: the program that made it is gone."""
 
     FRAME: ClassVar = FrameType.CANCEL

@@ -12,6 +12,7 @@ import msgspec
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
+from core.node.base.large_bodies import off_loop
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.public_api.api_answers import ApiAnswers, LedModel
@@ -97,7 +98,8 @@ class RelayServer:
     async def _serve(self, device_id: str, number: int, body: bytes) -> None:
         CLIENT.set(self._name_of(device_id))
         try:
-            async with aclosing(self._replies(wanted_from(body))) as replies:
+            wanted = await off_loop(len(body), partial(wanted_from, body))
+            async with aclosing(self._replies(wanted)) as replies:
                 async for each in replies:
                     await self._send(device_id, number, each)
         except MaclusterError as error:

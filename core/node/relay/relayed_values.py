@@ -22,35 +22,35 @@ from core.text import clean_line
 MOST_ASKED: Final = 64 << 20  # bytes of one request
 
 
-class RelayedValue(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RelayedValue(msgspec.Struct, frozen=True, kw_only=True, tag=""):
     """Base of the values that are not events of an answer."""
 
 
-class AnswerWanted(RelayedValue, frozen=True, kw_only=True):
+class AnswerWanted(RelayedValue, frozen=True, kw_only=True, tag="AnswerWanted"):
     """Requests an answer, streamed up to a RequestDone."""
 
     request: ChatRequest
 
 
-class CountWanted(RelayedValue, frozen=True, kw_only=True):
+class CountWanted(RelayedValue, frozen=True, kw_only=True, tag="CountWanted"):
     """Requests the number of tokens of a prompt."""
 
     request: ChatRequest
 
 
-class TextWanted(RelayedValue, frozen=True, kw_only=True):
+class TextWanted(RelayedValue, frozen=True, kw_only=True, tag="TextWanted"):
     """Requests the text of token ids."""
 
     tokens: tuple[TokenId, ...]
 
 
-class Accepted(RelayedValue, frozen=True, kw_only=True):
+class Accepted(RelayedValue, frozen=True, kw_only=True, tag="Accepted"):
     """The request was accepted."""
 
     prompt_tokens: Size
 
 
-class NotAnswered(RelayedValue, frozen=True, kw_only=True):
+class NotAnswered(RelayedValue, frozen=True, kw_only=True, tag="NotAnswered"):
     """The request failed."""
 
     problem: Problem

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from core.errors import Busy, ModelError, TransferError, TrustError, UsageError
 from core.events import Plan, Value
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, Sha256, read_written
@@ -34,7 +32,9 @@ from core.node.ring.split_profiles import SplitProfiles
 from core.numbers import Size
 from core.plan.topology import has_ranks
 from core.requests.disks import Trimmable, TrimRequest
-from core.trust.private_files import private_folder, read_private, write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
+from core.trust.private_files import private_folder
 
 MOST_MODELS: Final = 200
 
@@ -52,6 +52,9 @@ class HeldLayers(Value, frozen=True, kw_only=True):
     def words(self) -> str:
         """The form that `core.models.slicing.examine` reads."""
         return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
+
+
+_FILE: Final = JsonFile[dict[Sha256, HeldLayers]](Home.stages, dict[Sha256, HeldLayers])
 
 
 class LayersHeldLast:
@@ -86,16 +89,16 @@ def stage_in(plan: Plan, index: int) -> HeldLayers:
 
 
 def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
-    """Read the file; one that is damaged, or not private to this user, counts as empty."""
+    """Read the file; one that is damaged, newer, or not private to this user, counts as empty."""
     try:
-        return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, HeldLayers])
-    except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _FILE.read(file)
+    except TrustError:
         return {}
 
 
 def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
     with suppress(TrustError):  # on a full disk the next loaded plan repeats it
-        write_private(file, msgspec.json.encode(known), TrustError)
+        _FILE.write(file, known)
 
 
 class _Trim(NamedTuple):

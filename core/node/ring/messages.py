@@ -6,14 +6,17 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from core.errors import Problem
+from core.errors import NodeError, Problem
 from core.events import Plan
 from core.link.frames import FrameType
 from core.models.files.block_map import Sha256
-from core.node.base.node_message import FileName, NodeMessage, Port
+from core.node.base.message_table import read_clean
+from core.node.base.node_message import FileName, NodeMessage, Port, in_pieces
 from core.numbers import Seconds, Size
 from core.requests.trace import MOST_TURNS, PhaseTurn
+from core.version import CAPS, compute_hash, program_version
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
+from core.worker.neighbours import plan_digest
 
 StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
@@ -24,42 +27,70 @@ class PlanMessage(NodeMessage, frozen=True, kw_only=True):
     FRAME: ClassVar = FrameType.PLAN
 
 
-class PrepareStage(PlanMessage, frozen=True, kw_only=True):
+class PlanOrder(PlanMessage, frozen=True, kw_only=True):
+    """Base of the head's orders about a plan. It travels as the bytes that the head encoded, and the data links are
+    bound to their digest: a version that decodes another plan from them, or knows less of it, changes nothing.
+    """
+
+    plan_gen: Size
+    sent: tuple[bytes, ...]  # JSON, in pieces
+
+    @property
+    def digest(self) -> bytes:
+        return plan_digest(b"".join(self.sent))
+
+    def plan(self) -> Plan:
+        """The plan. Raises NotUnderstood, ProtocolError, or NodeError if this version can't do what the plan needs."""
+        plan: Plan = read_clean(b"".join(self.sent), Plan, "plan")
+        if lacking := sorted({*plan.needs} - CAPS):
+            what = f"the plan needs {', '.join(lacking)}, which its macluster {program_version()} can't do."
+            raise NodeError(what, "Update macluster there.")
+        return plan
+
+
+class PrepareStage(PlanOrder, frozen=True, kw_only=True, tag="PrepareStage"):
     """Head to member: hold stage `index` of the plan."""
 
-    plan: Plan
     index: Size
+    compute: str  # the head's `core.version.compute_hash`
+
+    @classmethod
+    def of(cls, plan: Plan, index: int) -> PrepareStage:
+        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), index=index, compute=compute_hash())
 
 
-class Prepared(PlanMessage, frozen=True, kw_only=True):
+class Prepared(PlanMessage, frozen=True, kw_only=True, tag="Prepared"):
     """Member to head: the worker listens for data on `port`."""
 
     plan_gen: Size
     port: Port
 
 
-class Checked(PlanMessage, frozen=True, kw_only=True):
+class Checked(PlanMessage, frozen=True, kw_only=True, tag="Checked"):
     """Member to head: the hashes of the files that its worker loads from."""
 
     plan_gen: Size
     files: dict[FileName, Sha256]
 
 
-class LinkUp(PlanMessage, frozen=True, kw_only=True):
-    """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
+class LinkUp(PlanOrder, frozen=True, kw_only=True, tag="LinkUp"):
+    """Head to member: link to the neighbours of the plan; the next stage's worker listens on `port`."""
 
-    plan: Plan
     port: Port
 
+    @classmethod
+    def of(cls, plan: Plan, port: int) -> LinkUp:
+        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), port=port)
 
-class Reported(PlanMessage, frozen=True, kw_only=True):
+
+class Reported(PlanMessage, frozen=True, kw_only=True, tag="Reported"):
     """Member to head: what its worker reported about the plan."""
 
     plan_gen: Size
     report: StageReport
 
 
-class StageLost(NodeMessage, frozen=True, kw_only=True):
+class StageLost(NodeMessage, frozen=True, kw_only=True, tag="StageLost"):
     """Member to head: its worker ended, the layers are gone."""
 
     FRAME: ClassVar = FrameType.ERROR
@@ -67,7 +98,7 @@ class StageLost(NodeMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
-class Release(PlanMessage, frozen=True, kw_only=True):
+class Release(PlanMessage, frozen=True, kw_only=True, tag="Release"):
     """Head to member: forget the plan and free its memory."""
 
     plan_gen: Size
@@ -81,26 +112,30 @@ class TraceMessage(NodeMessage, frozen=True, kw_only=True):
     number: Size  # the requester's
 
 
-class ClockRequest(TraceMessage, frozen=True, kw_only=True):
+class ClockRequest(TraceMessage, frozen=True, kw_only=True, tag="ClockRequest"):
     """Requests the receiver's monotonic clock."""
 
 
-class ClockReply(TraceMessage, frozen=True, kw_only=True):
+class ClockReply(TraceMessage, frozen=True, kw_only=True, tag="ClockReply"):
     """The reply to a ClockRequest."""
 
     at_s: Seconds
 
 
-class PeerTraceRequest(TraceMessage, frozen=True, kw_only=True):
+class PeerTraceRequest(TraceMessage, frozen=True, kw_only=True, tag="PeerTraceRequest"):
     """Head to member: send the phases of your stage's steps that you noted and haven't sent yet."""
 
     is_on: bool  # whether to note them from now on
 
 
-class TraceReply(TraceMessage, frozen=True, kw_only=True):
+class TraceReply(TraceMessage, frozen=True, kw_only=True, tag="TraceReply"):
     """The reply to a PeerTraceRequest: the next turns, none when all are sent."""
 
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
 StageWord = Prepared | Checked | Reported | StageLost
+
+
+def _sent(plan: Plan) -> tuple[bytes, ...]:
+    return in_pieces(msgspec.json.encode(plan))

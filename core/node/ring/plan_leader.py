@@ -12,9 +12,10 @@ import msgspec
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Transfer
+from core.link.frames import FrameType
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
-from core.node.peers.mesh import Mesh
+from core.node.peers.mesh import Mesh, MessageRefused
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import (
     Checked,
@@ -98,6 +99,7 @@ class PlanLeader:
         self._prefill = PrefillLink(node, mesh, member)
         self._last_gen = 0
         self._signals.on_awaited(OwnStageReported, self._handle_own)
+        self._signals.on(MessageRefused, self._handle_refusal)
 
     @property
     def ready(self) -> bool:
@@ -251,6 +253,12 @@ class PlanLeader:
     async def _handle_own(self, own: OwnStageReported) -> None:
         await self.handle_message(self._device_id, own.word)
 
+    def _handle_refusal(self, refused: MessageRefused) -> None:
+        """A Mac of the plan does not understand an order: nothing else comes of it."""
+        if self._lifecycle and refused.frame == FrameType.PLAN:
+            actions = self._lost(refused.device_id, refused.problem)
+            self._tasks.spawn("A refused order", self._act(actions))
+
     def proving(self) -> None:
         self._proof_at = monotonic()
 
@@ -325,7 +333,7 @@ class PlanLeader:
                 port = await self._member.prepare_own(load)
                 if self._knows(plan.plan_gen):
                     await self._act(self._lifecycle_now().prepared(device_id, port))
-            elif not await self._mesh.send(device_id, PrepareStage(plan=plan, index=index)):
+            elif not await self._mesh.send(device_id, PrepareStage.of(plan, index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
             if self._knows(plan.plan_gen):
@@ -388,9 +396,9 @@ class PlanLeader:
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):
             device_id, port = plan.stages[index].device_id, ports[(index + 1) % len(ports)]
-            order = LinkUp(plan=plan, port=port)
+            order = LinkUp.of(plan, port)
             if device_id == self._device_id:
-                self._member.link_own(order)
+                self._member.link_own(plan, order)
             else:
                 await self._mesh.send(device_id, order)
 

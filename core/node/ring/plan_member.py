@@ -45,6 +45,7 @@ from core.node.ring.outgoing_link import OutgoingLink
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
+from core.version import compute_hash, package_version, program_version
 from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
 
 MAX_STAGES = 64
@@ -103,17 +104,18 @@ class PlanMember:
         await self._orders.take(head, order)
 
     async def _prepare_for(self, head: str, order: PrepareStage) -> None:
-        plan = order.plan
         try:
+            check_compute(order.compute)
+            plan = order.plan()
             check_order(plan, order.index, head, self._device_id)
             self._assessment.check(plan)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
             port = await self._prepare(head, Load(plan=plan, index=order.index, directory=str(directory)))
         except MaclusterError as error:
-            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=error.problem))
+            await self._mesh.send(head, StageLost(plan_gen=order.plan_gen, problem=error.problem))
             return
-        await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
+        await self._mesh.send(head, Prepared(plan_gen=order.plan_gen, port=port))
 
     async def refuse(self, head: str, plan_gen: int) -> None:
         if head == self._head:
@@ -127,10 +129,10 @@ class PlanMember:
     async def port(self) -> int:
         return await self._supervisor.ready()
 
-    def link_prefill(self, order: LinkUp) -> None:
+    def link_prefill(self, plan: Plan, order: LinkUp) -> None:
         """Link the worker to the prefill Mac of this Mac's plan."""
-        if ways := self._paths.ways(order.plan.stages[1].device_id):
-            self._connect(ConnectPrefill, order, ways)
+        if ways := self._paths.ways(plan.stages[1].device_id):
+            self._connect(ConnectPrefill, plan, order, ways)
 
     def unlink_prefill(self) -> None:
         if self._head == self._device_id:
@@ -140,12 +142,17 @@ class PlanMember:
         self._supervisor.send(Prove(plan_gen=plan_gen))
 
     async def link(self, head: str, order: LinkUp) -> None:
-        if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
+        try:
+            plan = order.plan()
+        except MaclusterError as error:
+            await self._mesh.send(head, StageLost(plan_gen=order.plan_gen, problem=error.problem))
+            return
+        if head == self._head and self._worker.plan and same_plan(plan, self._worker.plan):
             self._keep()
-            self.link_own(order)
-        elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
+            self.link_own(plan, order)
+        elif any(stage.device_id == self._device_id for stage in plan.stages[1:]):
             problem = NotLoaded("It no longer has that plan.").problem
-            await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
+            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
@@ -267,11 +274,11 @@ class PlanMember:
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
 
-    def link_own(self, order: LinkUp) -> None:
-        self._worker.plan = order.plan
+    def link_own(self, plan: Plan, order: LinkUp) -> None:
+        self._worker.plan = plan
         if self._linking:
             self._linking.cancel()
-        self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
+        self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(plan, order))
 
     def follow_paths(self) -> None:
         """Have the head link the ring again for a better path, or if its path is gone; measure paths while idle."""
@@ -312,25 +319,38 @@ class PlanMember:
     def _say_broken(self, plan: Plan, what: str) -> None:
         self._signals.emit(WorkerReported(LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
 
-    async def _link_in_time(self, order: LinkUp) -> None:
+    async def _link_in_time(self, plan: Plan, order: LinkUp) -> None:
         """Wait a moment for the control link: the two Macs may be dialling each other."""
-        after = self._after(order.plan)
+        after = self._after(plan)
         loop = asyncio.get_running_loop()
         until = loop.time() + MEET_S
         while not (ways := self._paths.ways(after.device_id)):
             if loop.time() >= until:
-                own = order.plan.stages[self._index].peer
-                self._say_broken(order.plan, f"{own} and {after.peer} are not linked with each other.")
+                own = plan.stages[self._index].peer
+                self._say_broken(plan, f"{own} and {after.peer} are not linked with each other.")
                 return
             await asyncio.sleep(LOOK_S)
         self._outgoing.offer(self._paths.direct(after.device_id) or ())
-        self._connect(Connect, order, self._outgoing.rated(ways))
+        self._connect(Connect, plan, order, self._outgoing.rated(ways))
 
-    def _connect(self, kind: type[Connect], order: LinkUp, ways: Sequence[NetworkPath]) -> None:
-        plan, cluster, limits = order.plan, self._store.cluster().encode(), self._key_limits
+    def _connect(self, kind: type[Connect], plan: Plan, order: LinkUp, ways: Sequence[NetworkPath]) -> None:
         self._supervisor.send(
-            kind(plan=plan, cluster=cluster, ways=tuple(ways), next_port=order.port, key_limits=limits)
+            kind(
+                plan=plan,
+                digest=order.digest,
+                cluster=self._store.cluster().encode(),
+                ways=tuple(ways),
+                next_port=order.port,
+                key_limits=self._key_limits,
+            )
         )
+
+
+def check_compute(of_head: str) -> None:
+    """Check that this Mac computes as the head does. Raises NodeError."""
+    if of_head != compute_hash():
+        what = f"its macluster {program_version()} with mlx-lm {package_version('mlx-lm')} computes otherwise."
+        raise NodeError(what, "Run the same version of macluster on every Mac: `macluster peers` shows them.")
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:

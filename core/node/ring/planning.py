@@ -11,7 +11,16 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from core.errors import MaclusterError, ModelError, ModelMismatch, ModelNotFound, PlanError, UsageError
+from core.errors import (
+    MaclusterError,
+    ModelError,
+    ModelMismatch,
+    ModelNotFound,
+    PlanError,
+    Problem,
+    UsageError,
+    error_from,
+)
 from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
@@ -217,7 +226,10 @@ class Planning:
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         facts = self._facts(entry, layout, profile, macs, drafter)
         facts["no_group"] = no_group
-        plan = await asyncio.to_thread(make_plan, plan_gen=self._plan_gen, **facts, **how)
+        try:
+            plan = await asyncio.to_thread(make_plan, plan_gen=self._plan_gen, **facts, **how)
+        except PlanError as error:
+            raise error_from(self._with_apart(error.problem)) from error
         plan = self._completed(plan, request, facts, entry, drafter)
         verify = False
         if request.verify:
@@ -278,6 +290,8 @@ class Planning:
             return PlanPreview(problem=error.problem)
         facts = self._facts(entry, layout, profile, macs, drafter)
         preview = await asyncio.to_thread(preview_of, request, **facts)
+        if preview.problem:
+            preview = msgspec.structs.replace(preview, problem=self._with_apart(preview.problem))
         split = preview.plan or preview.draft
         if split is None:
             return preview
@@ -330,7 +344,11 @@ class Planning:
             plan = self._mirrored(plan, profile, layout, macs)
         plan = self._beside.added(plan, request, profile, layout)
         plan = with_draft(plan, drafter.on(macs[0], plan.context))
-        return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
+        return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes, *self._peers.apart()))
+
+    def _with_apart(self, problem: Problem) -> Problem:
+        """Macs of other versions may be what a plan lacks."""
+        return msgspec.structs.replace(problem, fix=" ".join([problem.fix, *self._peers.apart()]))
 
     def _mirrored(self, plan: Plan, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]) -> Plan:
         speeds = self.speeds(macs)

@@ -104,7 +104,7 @@ class PrefillLink:
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
         self._now = now = _ReaderState(prefill_plan(ring, self.last_gen))
-        if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
+        if not await self._mesh.send(_mac(now.plan), PrepareStage.of(now.plan, 1)):
             self._now = None  # requested again when it connects
 
     async def _link(self, now: _ReaderState, loaded: Loaded) -> None:
@@ -120,8 +120,8 @@ class PrefillLink:
         if problem:
             self._give_up(now, problem)
             return
-        await self._mesh.send(mac, LinkUp(plan=now.plan, port=port))
-        self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
+        await self._mesh.send(mac, LinkUp.of(now.plan, port))
+        self._member.link_prefill(now.plan, LinkUp.of(now.plan, now.port))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
         self._now = None

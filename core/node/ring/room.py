@@ -123,7 +123,7 @@ class RingRoom(Room):
         tasks = self.node.tasks
 
         def refuse() -> None:
-            tasks.spawn("Refusing a stage", self.member.refuse(head, order.plan.plan_gen))
+            tasks.spawn("Refusing a stage", self.member.refuse(head, order.plan_gen))
 
         tasks.spawn("Preparing a stage", self.member.prepare(head, order), on_defect=refuse)
 

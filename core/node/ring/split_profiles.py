@@ -21,8 +21,9 @@ from core.models.files.parts import Part
 from core.models.files.sandbox import TRY_AGAIN, Job, run_child
 from core.models.slicing.split_profile import SplitProfile
 from core.requests.plans import PlanPreview
-from core.settings import MIB
-from core.trust.private_files import private_folder, read_private, write_private
+from core.settings import MIB, Home
+from core.trust.file_formats import JsonFile
+from core.trust.private_files import private_folder
 from core.version import RELEASE
 
 SECONDS: Final = 60.0
@@ -35,6 +36,8 @@ _PER_HEADER_BYTE: Final = 16
 FileParts = tuple[tuple[str, int, int], ...]
 
 _T = TypeVar("_T")
+
+_FILE: Final = JsonFile[SplitProfile](Home.split_profiles, SplitProfile)
 
 
 class SplitProfiles:
@@ -58,10 +61,9 @@ class SplitProfiles:
 
     def known(self, entry: ModelEntry) -> SplitProfile | None:
         if entry.fingerprint not in self._found:
-            # a file that is missing, damaged or readable by others counts as absent
-            with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
-                read = msgspec.json.decode(read_private(self._file(entry)), type=SplitProfile)
-                self._found[entry.fingerprint] = _checked(read, entry)
+            # a file that is missing, damaged, newer or readable by others counts as absent
+            with contextlib.suppress(TrustError, UnsupportedModel):
+                self._found[entry.fingerprint] = _checked(_FILE.read(self._file(entry)), entry)
         return self._found.get(entry.fingerprint)
 
     async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
@@ -88,7 +90,7 @@ class SplitProfiles:
         with contextlib.suppress(TrustError):
             for folder in (self._folder.parent, self._folder):
                 private_folder(folder)
-            write_private(self._file(entry), msgspec.json.encode(found))
+            _FILE.write(self._file(entry), found)
 
     def _file(self, entry: ModelEntry) -> Path:
         return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{RELEASE}.json"

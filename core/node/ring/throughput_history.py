@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -29,9 +29,10 @@ from core.plan.cost_curve import (
 )
 from core.plan.forecast import MacSpeeds, apart_s, plan_work_of
 from core.plan.hop_bytes import hop_bytes
-from core.trust.private_files import read_private, write_private
+from core.settings import Home
+from core.trust.file_formats import JsonFile
 
-# keeps the file below the limit of `core.trust.private_files.read_private`
+# keeps the file below `core.trust.private_files.MAX_PRIVATE_FILE`
 MOST_CURVES: Final = 128
 DIGITS: Final = 7
 
@@ -42,7 +43,9 @@ _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 # an amount above zero, then its times in seconds
 _Measured = Annotated[tuple[_Figure, ...], msgspec.Meta(min_length=2, max_length=1 + MOST_TIMES)]
 _Points = Annotated[tuple[_Measured, ...], msgspec.Meta(max_length=MOST_POINTS)]
-_decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
+_FILE: Final = JsonFile[Mapping[str, Sequence[Sequence[float]]]](
+    Home.throughput, dict[Annotated[str, msgspec.Meta(max_length=64)], _Points]
+)
 
 
 class ThroughputHistory:
@@ -148,10 +151,10 @@ class ThroughputHistory:
 
 
 def read_curves(path: Path) -> dict[str, Curve]:
-    """Read the file; one that is damaged, or not private to this user, counts as empty."""
+    """Read the file; one that is damaged, newer, or not private to this user, counts as empty."""
     try:
-        found = _decoder.decode(read_private(path, TrustError))
-    except (TrustError, msgspec.MsgspecError):
+        found = _FILE.read(path)
+    except TrustError:
         return {}
     amounts = {name: {amount: times for amount, *times in points if amount} for name, points in found.items()}
     return {name: tuple(sorted(point_of(*each) for each in points.items())) for name, points in amounts.items()}
@@ -159,9 +162,7 @@ def read_curves(path: Path) -> dict[str, Curve]:
 
 def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
     with suppress(TrustError):  # on a full disk the next answers bring the figures again
-        write_private(
-            path, msgspec.json.encode({name: [*map(_kept, curve)] for name, curve in curves.items()}), TrustError
-        )
+        _FILE.write(path, {name: [*map(_kept, curve)] for name, curve in curves.items()})
 
 
 def _kept(point: Point) -> list[float]:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from core.errors import NodeError
+from core.mac.installation import on_disk, running, why_no_child
 from core.models.files.child_start import OFFLINE, command_of, without_secrets
 from core.node.base.journal import Journal
 from core.node.base.kill_process import kill
@@ -100,7 +102,11 @@ async def start_worker(
     *,
     wires: bool = True,
 ) -> WorkerProcess:
-    """Start a process, and send its identity and the address to listen on."""
+    """Start a process, and send its identity and the address to listen on. Raises OSError, and NodeError if it would
+    not fit to this node, because macluster was updated.
+    """
+    if why := await asyncio.to_thread(lambda: why_no_child(running(), on_disk())):
+        raise NodeError(why)
     try:
         process = await asyncio.create_subprocess_exec(
             *command_of("core.worker"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from core.errors import WorkerDied
+from core.errors import NodeError, WorkerDied
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.rates import BackOff
+from core.version import compute_hash
 from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
@@ -18,6 +19,7 @@ BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
 SPARE_REST_S = 2.0  # the loaded model starts to work first
 SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
+RESTART = "Restart the node: `macluster restart`."
 
 
 class WorkerReported(Signal, frozen=True):
@@ -45,12 +47,14 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
+        self._refusal: NodeError | None = None  # why no worker is started
+        self._up = asyncio.Event()  # a worker listens, or none is started
         self._spare_is_due = asyncio.Event()
         self._begun: int | None = None  # the generation of the plan whose stage it loads
         self._has_news = asyncio.Event()
         self._wanted = False
         self._port = 0
+        self._compute = compute_hash()
 
     def start(self) -> None:
         self._wanted = True
@@ -59,7 +63,9 @@ class Supervisor:
             self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
-        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`."""
+        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`, and NodeError if
+        macluster was updated and there is no worker of this version.
+        """
         try:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
@@ -67,6 +73,8 @@ class Supervisor:
             if self._process:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
+        if self._refusal:
+            raise NodeError(self._refusal.what, self._refusal.fix)
         return self._port
 
     async def reported(self) -> None:
@@ -116,6 +124,13 @@ class Supervisor:
             back_off.started(clock())
             try:
                 code = await self._run_one()
+            except NodeError as error:  # macluster was updated
+                if self._refusal is None:
+                    self._journal.error(f"No worker is started. {error}")
+                self._refusal = error
+                self._up.set()
+                await asyncio.sleep(back_off.failed(clock()))
+                continue
             except OSError as error:  # the system has no process, memory or file descriptor free for it
                 self._journal.error(f"The worker can't be started: {error.strerror}.")
                 await asyncio.sleep(back_off.failed(clock()))
@@ -133,6 +148,7 @@ class Supervisor:
     async def _run_one(self) -> int:
         process = self._take_spare() or await self._started()
         self._process = process
+        self._up.clear()
         self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
             process.kill()  # `stop` was called while this process started
@@ -157,8 +173,10 @@ class Supervisor:
             case Worked(step=step):
                 self._worker.step = step
                 return
-            case Listening(port=port, working_set_bytes=most):
+            case Listening(port=port, working_set_bytes=most, compute=compute):
                 self._port, self._worker.working_set_bytes = port, most
+                other = NodeError("macluster was updated, and the node is of the version before.", RESTART)
+                self._refusal = None if compute == self._compute else other
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen
@@ -196,7 +214,10 @@ class Supervisor:
             if self._spare or not self._worker.has_model:
                 continue
             back_off.started(clock())
-            spare = await self._started()
+            try:
+                spare = await self._started()
+            except NodeError:  # macluster was updated; `_keep` reports it when it needs a worker
+                continue
             if not (self._wanted and self._worker.has_model):  # it is not needed any more
                 await spare.end()
                 continue

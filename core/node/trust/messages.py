@@ -9,14 +9,14 @@ from core.link.frames import FrameType
 from core.node.base.node_message import NodeMessage
 
 
-class KeyChange(NodeMessage, frozen=True, kw_only=True):
+class KeyChange(NodeMessage, frozen=True, kw_only=True, tag="KeyChange"):
     """Member to admin: replace my key in the roster."""
 
     FRAME: ClassVar = FrameType.KEY_CHANGE
     request: tuple[bytes, ...]  # see `core.trust.roster.key_rotation`, in pieces
 
 
-class KeyRefused(NodeMessage, frozen=True, kw_only=True):
+class KeyRefused(NodeMessage, frozen=True, kw_only=True, tag="KeyRefused"):
     """Admin to member: the key is not replaced."""
 
     FRAME: ClassVar = FrameType.KEY_CHANGE

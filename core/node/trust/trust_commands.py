@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
-from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
+import msgspec
+
+from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, Problem, RosterError, UsageError, error_from
 from core.events import Peer, Plan, TrustChanged
+from core.link.frames import FrameType
 from core.node.base.context import NodeContext
-from core.node.peers.mesh import Mesh
+from core.node.base.node_message import in_pieces
+from core.node.peers.mesh import Mesh, MessageRefused
 from core.node.peers.worker_state import WorkerState
 from core.node.trust.messages import KeyChange, KeyRefused
 from core.node.trust.roster_enforcement import RosterEnforcement
@@ -44,6 +48,7 @@ class TrustCommands:
         self._enforcement, self._mesh, self._worker = enforcement, mesh, worker
         self._asked = ""
         self._refused: MaclusterError | None = None
+        node.signals.on(MessageRefused, self._not_understood)
 
     def view(self) -> TrustView:
         return self._view(self._identity, self._bus.now.trust)
@@ -121,12 +126,19 @@ class TrustCommands:
             following, self._assessment.of_all([(following.text_id, self._assessment.name(following.text_id))])
         )
 
+    def _not_understood(self, refused: MessageRefused) -> None:
+        if refused.frame == FrameType.KEY_CHANGE:
+            self._refuse(refused.device_id, refused.problem)
+
+    def _refuse(self, device_id: str, problem: Problem) -> None:
+        if device_id == self._asked:
+            self._refused = error_from(problem)
+            self._enforcement.news.set()
+
     async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
         """Handle a Mac's request for a new key, or an admin's refusal."""
         if isinstance(message, KeyRefused):
-            if device_id == self._asked:
-                self._refused = error_from(message.problem)
-                self._enforcement.news.set()
+            self._refuse(device_id, message.problem)
             return
         try:
             request = b"".join(message.request)
@@ -184,11 +196,6 @@ def voucher(roster: Roster) -> bytes:
     return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
 
 
-def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
-    """Split into pieces: a text in a message between nodes has at most 500 characters."""
-    return tuple(data[at : at + size] for at in range(0, len(data), size))
-
-
 def trusted_macs(
     store: RosterStore, assessment: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
 ) -> tuple[TrustedMac, ...]:
@@ -205,7 +212,10 @@ def trusted_macs(
     revoked = [
         _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
     ]
-    return (*members, *strangers, *revoked)
+    apart = {p.device_id: p.problem for p in peers if p.state == "needs an update"}
+    return tuple(
+        msgspec.structs.replace(row, update=apart.get(row.device_id, "")) for row in (*members, *strangers, *revoked)
+    )
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:

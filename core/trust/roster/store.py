@@ -17,7 +17,8 @@ from typing import Final
 
 from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
-from core.settings import MAX_CONTROL_BODY
+from core.settings import MAX_CONTROL_BODY, Home
+from core.trust.file_formats import check_not_newer, first_bytes, format_of
 from core.trust.identity import text_id
 from core.trust.levels import level_of
 from core.trust.private_files import private_folder, read_private, write_private
@@ -35,12 +36,27 @@ class RosterStore:
     """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or open permissions."""
+        """Verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or open permissions.
+
+        If a newer macluster wrote a roster, none is used: the Mac counts as unpaired, and its roster can't change.
+        """
         private_folder(folder, RosterError)
         self._folder = folder
+        self._history: list[Roster] = []
+        self._certificates: dict[bytes, bytes] = {}
+        self._declined: tuple[bytes, ...] = ()
+        self._epochs: dict[bytes, int] = {}
+        self._fork: Fork | None = None
+        self._newer = [path for path in folder.glob("*.r*") if format_of(first_bytes(path)) > Home.rosters.format]
+        if not self._newer:
+            self._read()
+        # when this Mac adopted the newest roster, seconds since the epoch; for display only
+        self.adopted_at = self._path(self.current).stat().st_mtime if self.current else None
+
+    def _read(self) -> None:
+        folder = self._folder
         rivals = [decode(read_private(path, RosterError)) for path in sorted(folder.glob("*.rival"))]
         self._finish_change(rivals)
-        self._history: list[Roster] = []
         for path in sorted(folder.glob("*.roster")):
             self._history.append(accept(self.current, decode(read_private(path, RosterError))))
         self._check_epoch()
@@ -49,10 +65,7 @@ class RosterStore:
         digests = read_private(self._declined_path, RosterError) if os.path.lexists(self._declined_path) else b""
         self._declined = tuple(digests[at : at + _HASH_BYTES] for at in range(0, len(digests), _HASH_BYTES))
         self._epochs = {roster.hash: roster.epoch for roster in self._history}
-        self._fork: Fork | None = None
         self._weigh(self._restored(rivals))
-        # when this Mac adopted the newest roster, seconds since the epoch; for display only
-        self.adopted_at = self._path(self.current).stat().st_mtime if self.current else None
 
     def lists(self, device_id: bytes) -> bool:
         return bool(self.current and self.current.member(device_id))
@@ -80,6 +93,7 @@ class RosterStore:
         return any(roster.revocation(device_id) for roster in tips)
 
     def cluster(self) -> Cluster:
+        self.check_formats()
         if self.current is None:
             raise NotPaired("This Mac is paired with no other.")
         return Cluster(self.current, dict(self._certificates))
@@ -96,6 +110,11 @@ class RosterStore:
             other_model=other_model,
             seen=seen,
         )
+
+    def check_formats(self) -> None:
+        """Raises RosterError if a newer macluster wrote a roster of this Mac."""
+        for path in self._newer:
+            check_not_newer(path, Home.rosters.format, RosterError)
 
     def bundle(self, since_epoch: int = 0) -> bytes:
         """The rosters from `since_epoch` on that fit a control frame, and all certificates. Raises NotPaired.
@@ -131,6 +150,7 @@ class RosterStore:
         Known rosters are skipped. Raises RosterError and keeps nothing if any part breaks a rule; for a fork of any
         depth it keeps the proof (see `forked`) and raises RosterFork.
         """
+        self.check_formats()
         offered = decode_bundle(bundle)
         fresh, stands = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
         if fork := [side for side in stands if is_open(self._history, side, self._declined)]:

@@ -160,7 +160,7 @@ def test_ops_leave_every_stage_with_the_rows_of_the_lanes(data: st.DataObject) -
 
     kept = data.draw(st.sets(st.sampled_from(sorted(gone)))) if gone else set()
     left = leave(lanes, gone, kept, handles)
-    joined = join([lane for lane in left.lanes if lane.rows], ready, gone, most, handles)
+    joined = join([lane for lane in left.lanes if lane.rows], ready, gone, most, handles, lambda _: True)
     halved = split(joined.lanes, gone, most, handles)
     for op in (*left.ops, *joined.ops, *halved.ops):
         carry_out(op, held)

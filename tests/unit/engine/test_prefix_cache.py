@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.prefix_cache import CachedPrefix, Lent, PrefixCache, common_prefix
+from core.engine.prefix_cache import CachedPrefix, Lent, PrefixCache, common_prefix, tokens_of
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
 from core.errors import Busy
@@ -223,10 +223,10 @@ def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
     cache.pin(1, 30)
     cache.unpin(1)
     assert cache.open(said(*TEN, 7, answer=4), 0) == ([Drop(2), Copy(3, 1)], 3, 10)
-    assert [cache.fits(said(*[9] * size), 15) for size in (2, 3)] == [True, False]
-    assert not cache.fits(said(*[9] * 50), 0), "alone it would run, but it is not alone"
+    assert [cache.fits(tokens_of(said(*[9] * size)), 15) for size in (2, 3)] == [True, False]
+    assert not cache.fits(tokens_of(said(*[9] * 50)), 0), "alone it would run, but it is not alone"
     cache.unpin(1)
-    assert cache.fits(said(*[9] * 50), 0)
+    assert cache.fits(tokens_of(said(*[9] * 50)), 0)
     assert cache.open(said(*TEN, 7, answer=4), 0) == ([], 1, 10)
     with pytest.raises(KeyError):
         cache.pin(1, 0)
@@ -246,7 +246,7 @@ def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
     assert (parked, ops) == (CachedPrefix(2, TEN), [Drop(1), Restore(2, 10)])
     assert handles_of(cache) == []
     assert cache.open(said(*TEN, 7), 5).reused == 0
-    assert not cache.fits(said(*[9] * 13), 5)
+    assert not cache.fits(tokens_of(said(*[9] * 13)), 5)
     with pytest.raises(Busy, match="leave no memory"):
         cache.hold(TEN, 11)
     cache.settle(2)
@@ -263,7 +263,7 @@ def test_what_is_given_up_is_as_if_it_had_never_been() -> None:
     cache.settle(parked.handle)
     cache.unpin(1)
     assert cache.rows == ()
-    assert cache.fits(said(*[9] * 500), 0)
+    assert cache.fits(tokens_of(said(*[9] * 500)), 0)
 
 
 # over a ring

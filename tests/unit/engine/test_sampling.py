@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 VOCAB = 512
 PROMPT = [5, 300, 41, 41, 7, 222, 101, 9]
-COUNT = 24
+COUNT = 20
 BIAS = dict.fromkeys(range(4, VOCAB, 3), 1.0) | dict.fromkeys(range(5, VOCAB, 30), -100.0)
 TABLE = {
     "greedy": Sampling(),

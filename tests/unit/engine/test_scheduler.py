@@ -60,6 +60,63 @@ def test_rows_share_the_context(context: int, sizes: list[int], admitted: int) -
     assert head.scheduler.running == admitted
 
 
+def test_a_request_that_may_fill_the_context_leaves_room_for_others_until_it_does() -> None:
+    head = Head(2, rows=3, context=40, growth=5)
+    asked = [ask("a", tokens=39), ask("b", tokens=39), ask("c", prompt=4, tokens=2)]
+    for each in asked:
+        head.submit(each)
+    head.turn(0.0)
+    assert head.scheduler.running == 3
+    put = head.finish()
+    assert all(head.answers[each.request_id] == alone(each, 2) for each in asked)
+    assert [name for name in head.ended if name != "c"] == ["a", "b"], "the one that came first goes on"
+    assert head.kinds["displaced"] == 1
+    assert len(steps_of(put)) < 100
+    head.check_parked()
+
+
+def test_displaced_rows_go_on_in_their_order_and_before_new_ones() -> None:
+    """The last one has the fewest tokens left, and is displaced first."""
+    head = Head(1, rows=4, context=40, growth=5)
+    asked = [ask("a", tokens=39), ask("b", tokens=30), ask("c", tokens=20)]
+    for each in asked:
+        head.submit(each)
+    while head.kinds["displaced"] < 2:
+        head.round()
+    head.submit(new := ask("d"))
+    assert [request.request_id for request in head.scheduler._queue.requests] == ["b", "c", "d"]
+    head.finish()
+    assert all(head.answers[each.request_id] == alone(each, 1) for each in (*asked, new))
+    assert [*head.ended] == ["a", "b", "c", "d"]
+
+
+def test_a_row_that_padding_would_make_too_large_has_a_lane_of_its_own() -> None:
+    head = Head(1, rows=3, context=40)
+    asked = [ask("a", prompt=25, tokens=5), ask("b", prompt=2, tokens=3), ask("c", prompt=2, tokens=3)]
+    for each in asked:
+        head.submit(each)
+    put = head.finish()
+    assert head.kinds["displaced"] == 0
+    assert {step.requests for step in steps_of(put)} >= {("a",), ("b", "c")}
+    assert all(head.answers[each.request_id] == alone(each, 1) for each in asked)
+
+
+def test_helpers_with_one_prefix_share_its_memory_only_as_long_as_the_first_answers_briefly() -> None:
+    """Memory has room for the cached conversation and one of two helpers."""
+    head = Head(1, context=65, chunk=4, growth=6)
+    head.submit(ask("a", prompt=30, tokens=1))
+    head.finish()
+    (cached,) = head.scheduler.parked
+    for name in ("k1", "k2"):
+        head.submit(ask(name, prompt=20 + len(head.answers), tokens=30))
+    while len(head.answers["k1"]) < 6:
+        assert cached in head.scheduler.parked
+        head.round()
+    head.round()
+    assert head.scheduler.running == 2
+    head.finish()
+
+
 def test_a_cancelled_row_holds_its_memory_until_it_has_left_its_lane() -> None:
     head = running(2, "a", rows=1)
     assert isinstance(head.turn(0.0), Step)
@@ -285,6 +342,15 @@ def test_no_step_goes_ahead_of_others(other: str) -> None:
     if other == "is read":
         head.turn(0.0)
     assert head.scheduler.ahead(step) is None
+
+
+def test_a_step_goes_ahead_of_a_request_that_has_no_room() -> None:
+    head = running(1, "a", context=120)
+    head.submit(ask("b", prompt=100))
+    head.round()
+    step = head.turn(0.0)
+    assert isinstance(step, Step)
+    assert head.scheduler.ahead(step)
 
 
 @pytest.mark.parametrize("stages", [1, 3])

@@ -11,11 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, NotPaired, PortTaken, ProtocolError, SealError
-from core.link import control_link, tls_stream
+from core.errors import (
+    HandshakeError,
+    LinkError,
+    LinkLost,
+    LinkTimeout,
+    NotPaired,
+    OtherVersion,
+    PortTaken,
+    ProtocolError,
+    SealError,
+)
+from core.link import control_handshake, control_link, tls_stream
 from core.link.connection_admission import ConnectionAdmission
 from core.link.control_link import ControlLink, dial_control, serve_control
 from core.link.frames import HEADER, FrameHeader, FrameType
+from core.link.session import Acceptor
 from core.link.tls import client_context
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster.bundle import Cluster
@@ -134,6 +145,26 @@ async def test_another_cluster_and_strangers_are_refused(listener: LinkListener)
 async def test_the_dialler_wants_one_mac_only(listener: LinkListener) -> None:
     with pytest.raises(HandshakeError, match="was expected"):
         await listener.dial(expects=2)
+
+
+async def test_a_mac_that_begins_links_in_a_later_version_is_refused_with_both_versions(
+    listener: LinkListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(Acceptor):
+        def reply(self, m1: bytes) -> bytes:
+            self.hello = self.hello[:4] + b"\x02" + self.hello[5:]
+            raise OtherVersion("It begins links in version 1, this Mac in version 2.")
+
+    monkeypatch.setattr(control_handshake, "Acceptor", Later)
+    with pytest.raises(OtherVersion, match=r"in version 2, this Mac in version 1\. Update macluster on this Mac\."):
+        await listener.dial()
+
+
+async def test_a_greeting_comes_before_the_rosters_are_equal(listener: LinkListener, stores: list[RosterStore]) -> None:
+    listener.knows = stores[1].cluster
+    near, far = await listener.pair(knows=stores[0].cluster())
+    await near.send(FrameType.GREETING, b"hello")
+    assert await soon(far.recv()) == (FrameType.GREETING, b"hello")
 
 
 async def test_two_sides_of_a_fork_may_talk_about_rosters_only(listener: LinkListener) -> None:

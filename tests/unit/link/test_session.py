@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import HandshakeError, ProtocolError, SealError
+from core.errors import HandshakeError, OtherVersion, ProtocolError, SealError
 from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.seal import MAX_FRAMES_PER_KEY, Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession, node_link_kind
@@ -209,12 +209,29 @@ def test_a_low_order_ephemeral_is_refused() -> None:
         party(1, 0)[1].reply(bytes(hello))
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 0x4E), (4, 0), (4, 2), (6, 2), (9, 1), (10, 1), (15, 1)])
+@pytest.mark.parametrize(("at", "value"), [(0, 0x4E), (4, 0), (4, 2), (6, 2), (10, 1), (15, 1)])
 def test_downgrade_and_reserved_bytes_are_refused(at: int, value: int) -> None:
     hello = bytearray(party(0, 1)[0].hello)
     hello[at] = value
     with pytest.raises(HandshakeError):
         party(1, 0)[1].reply(bytes(hello))
+
+
+def test_a_flag_of_a_later_version_is_signed_and_otherwise_ignored() -> None:
+    dialler, acceptor = party(0, 1)[0], party(1, 0)[1]
+    dialler.hello = dialler.hello[:9] + b"\x80" + dialler.hello[10:]
+    auth, a = dialler.finish(acceptor.reply(dialler.hello))
+    assert acceptor.finish(auth).sid == a.sid
+
+
+@pytest.mark.parametrize(("version", "older"), [(2, "this Mac"), (0, "studio")])
+def test_a_hello_of_another_version_is_refused_with_both_versions(version: int, older: str) -> None:
+    hello = party(0, 1)[0].hello
+    with pytest.raises(OtherVersion) as refused:
+        party(1, 0)[1].reply(hello[:4] + bytes([version]) + hello[5:])
+    name = member(0).name
+    assert refused.value.what == f"{name} begins links in version {version}, this Mac in version 1."
+    assert refused.value.fix == f"Update macluster on {older.replace('studio', name)}."
 
 
 @settings(max_examples=80 * SEARCH)

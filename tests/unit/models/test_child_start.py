@@ -132,3 +132,11 @@ def test_a_worker_gets_no_secret_of_the_users(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(name, "x")
     assert not {*secrets} & without_secrets().keys()
     assert without_secrets().keys() >= {"MLX_SETTING", "PATH"}
+
+
+def test_a_python_that_was_removed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", gone := str(tmp_path / "python"))
+    fault = start_fault("core.worker")
+    assert fault
+    assert fault.what == f"A process of macluster (core.worker) can't start: {gone} was removed."
+    assert fault.fix == "Install macluster again."

@@ -17,6 +17,7 @@ from core.node.options import add_options
 from core.node.peers.addresses import MAX_MACS, MAX_PLACES, AddressBook, Proven, read_proven, write_proven
 from core.node.peers.advertised_macs import LINGER_S, MAX_CLAIMS, MAX_RECORDS, AdvertisedMacs
 from core.trust.identity import text_id
+from tests.support.home_files import in_format
 
 
 def mac_id(number: int) -> str:
@@ -147,14 +148,16 @@ def test_what_was_proven_outlives_the_node_in_a_private_file(tmp_path: Path) -> 
         b"[]",
         b"\xff" * 40,
         b"[" * 100_000,
-        json.dumps({"no id": [["10.0.0.1", 1]]}).encode(),
-        json.dumps({MEMBER: [["10.0.0.1", 0]]}).encode(),
-        json.dumps({MEMBER: [["10.0.0.1", 65536]]}).encode(),
-        json.dumps({MEMBER: [["", 1]]}).encode(),
-        json.dumps({MEMBER: [["a" * 64, 1]]}).encode(),
-        json.dumps({MEMBER: [["\x1b[2J", 1]]}).encode(),
-        json.dumps({MEMBER: [[1, "10.0.0.1"]]}).encode(),
-        json.dumps({MEMBER: [["10.0.0.1", 1]] * 5000}).encode(),
+        in_format(b"{"),
+        in_format(b"[" * 60_000),
+        in_format(json.dumps({"no id": [["10.0.0.1", 1]]}).encode()),
+        in_format(json.dumps({MEMBER: [["10.0.0.1", 0]]}).encode()),
+        in_format(json.dumps({MEMBER: [["10.0.0.1", 65536]]}).encode()),
+        in_format(json.dumps({MEMBER: [["", 1]]}).encode()),
+        in_format(json.dumps({MEMBER: [["a" * 64, 1]]}).encode()),
+        in_format(json.dumps({MEMBER: [["\x1b[2J", 1]]}).encode()),
+        in_format(json.dumps({MEMBER: [[1, "10.0.0.1"]]}).encode()),
+        in_format(json.dumps({MEMBER: [["10.0.0.1", 1]] * 5000}).encode()),
     ],
 )
 def test_a_damaged_file_of_addresses_counts_as_none(tmp_path: Path, damage: bytes) -> None:

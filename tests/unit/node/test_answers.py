@@ -278,6 +278,16 @@ async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(
     await harness.ask()
 
 
+async def test_a_model_that_is_loaded_again_keeps_its_tokenizer(harness: AnswersHarness) -> None:
+    kept = harness.answers._tokenizer.now()
+    harness.answers.stop_all(LOST, keeps_tokenizer=True)
+    await harness.load()
+    assert harness.answers._tokenizer.now() is kept
+    harness.answers.stop_all(LOST)
+    await harness.load()
+    assert harness.answers._tokenizer.now() is not kept
+
+
 async def test_only_what_went_through_the_ring_forgives_broken_links(harness: AnswersHarness) -> None:
     lifecycle = harness.leader._lifecycle
     assert lifecycle

@@ -12,6 +12,7 @@ import pytest
 
 from core.errors import UsageError
 from core.field_errors import decoded
+from core.node.base import large_bodies
 from core.node.public_api import anthropic_request, http_bodies, request_fields
 from core.node.public_api.anthropic_request import Messages
 from core.node.public_api.chat_request import ChatCompletion
@@ -132,7 +133,7 @@ async def test_the_work_on_a_large_body_is_done_beside_the_loop(
         return build(asked)
 
     monkeypatch.setattr(http_bodies, "request_body", noting_decode)
-    monkeypatch.setattr(http_bodies, "LARGE_BODY", 1000)
+    monkeypatch.setattr(large_bodies, "LARGE_BODY", 1000)
     monkeypatch.setattr(Messages, "request", noting_build)
     async with served_harness(tmp_path, model) as harness:
         for size in (10, 2000):

@@ -25,6 +25,7 @@ from core.node.base.last_run import (
 )
 from core.settings import Home
 from core.trust.private_files import write_private
+from tests.support.home_files import in_format
 from tui.own_node import OwnNode
 
 
@@ -91,12 +92,12 @@ def test_a_node_that_was_killed_has_ended_without_a_word(home: Home) -> None:
             time.sleep(0.001)
         younger = LastRun(at=0.0, pid=os.getpid())
         for words in (LastRun(at=time.time(), pid=nobody), LastRun(at=time.time(), pid=unnoticed.pid), younger):
-            home.last_run.write_bytes(msgspec.json.encode(words))
+            home.last_run.write_bytes(in_format(msgspec.json.encode(words)))
             home.last_run.chmod(0o600)
             assert "was killed" in unreachable(home).what
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"at": "x"}', b"\xff"])
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"at": 1.0, "pid": 1}', in_format(b'{"at": "x"}'), b"\xff"])
 def test_a_damaged_file_says_nothing(home: Home, damage: bytes) -> None:
     home.last_run.write_bytes(damage)
     home.last_run.chmod(0o600)

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from core.errors import NodeError, UsageError
+from core.errors import NodeError, Problem, UsageError
 from core.events import Snapshot, TokenEvent
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -31,6 +31,7 @@ from core.requests.conversations import (
 )
 from core.sampling_options import Sampling
 from core.settings import Home
+from core.version import HEADER, program_version
 from tests.support.contexts import context_of
 from tests.support.rooms import routes_of
 from tui.client import NodeClient
@@ -161,6 +162,33 @@ async def test_names_and_numbers_beyond_all_limits_are_wrong_use(tmp_path: Path,
         reply = await client._http.request(method, path, content=body.encode())
         assert (reply.status_code, msgspec.json.decode(reply.content)["kind"]) == (400, "UsageError")
         assert bus.now.logs == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/plan", {"model": "m", "new": 1}),
+        ("/v1/chat", {"messages": [{"role": "user", "content": "hi", "new": 1}]}),
+        ("/v1/chat", {"messages": [{"role": "user", "content": "hi"}], "sampling": {"new": 1}}),
+        ("/v1/transfers/stop", {"new": 1}),
+    ],
+)
+async def test_a_field_that_only_another_version_knows_is_refused_with_both(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    async with serving(tmp_path) as (client, _):
+        for theirs in ("9.9.9", program_version()):
+            reply = await client._http.post(path, json=body, headers={HEADER: theirs})
+            said = msgspec.json.decode(reply.content, type=Problem)
+            versions = f"The node runs {program_version()}, this is 9.9.9: `macluster restart`."
+            assert (reply.status_code, said.what) == (400, "New is not supported.")
+            assert said.fix == (versions if theirs == "9.9.9" else "")
+
+
+async def test_every_reply_names_the_version(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        for path in ("/v1/nothing", "/v1/sessions/x"):
+            assert (await client._http.get(path)).headers[HEADER] == f"{program_version()}; local=1"
 
 
 async def test_a_body_that_is_no_utf_8_is_wrong_use(tmp_path: Path) -> None:

@@ -5,23 +5,28 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import core
 from core.errors import ProtocolError
+from core.events import AnyEvent
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.config import NodeConfig
 from core.node.parts import NodeParts
 from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogReply
+from core.node.relay.relayed_values import Relayed, Wanted
 from core.node.ring.messages import Checked, PrepareStage
 from core.numbers import MOST
 from core.settings import GB, MAX_CONTROL_BODY, Home
+from core.worker.messages import Command, Report
+from core.worker.work_frames import Order
 from tests.support.node_messages import EVERY, FRAMES, KINDS, from_frame
 from tests.support.plans import plan_of
 
@@ -48,10 +53,19 @@ def _subclasses(kind: type[NodeMessage]) -> set[type[NodeMessage]]:
     return {each for sub in kind.__subclasses__() for each in (sub, *_subclasses(sub))}
 
 
+def test_no_name_of_a_class_travels() -> None:
+    """A refactor that renames a class must not change the protocol: each tag is written out where it is used."""
+    for union in (Command, Report, AnyEvent, Relayed, Wanted, Order):
+        tags = [kind.__struct_config__.tag for kind in get_args(union) if hasattr(kind, "__struct_config__")]
+        assert all(tags), union
+    sources = Path(core.__file__).parent.rglob("*.py")
+    assert [str(file) for file in sources if "tag=True" in file.read_text()] == []
+
+
 def test_the_largest_plan_fits_a_control_frame() -> None:
     plan = plan_of(8)
     stages = tuple(msgspec.structs.replace(s, peer="\U0001f5a5" * 32) for s in plan.stages * 8)
-    _, body = to_frame(PrepareStage(plan=msgspec.structs.replace(plan, stages=stages), index=63))
+    _, body = to_frame(PrepareStage.of(msgspec.structs.replace(plan, stages=stages), 63))
     assert len(body) <= MAX_CONTROL_BODY
 
 

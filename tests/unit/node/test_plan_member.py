@@ -36,10 +36,10 @@ async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
     models: Any = SimpleNamespace(find_same=nothing, manifest=nothing)
     member = PlanMember(node, others, others, supervisor, worker, models, others)
     first = plan_of(2)
-    preparing = asyncio.create_task(member.prepare(mac_id(0), PrepareStage(plan=first, index=1)))
+    preparing = asyncio.create_task(member.prepare(mac_id(0), PrepareStage.of(first, 1)))
     async with asyncio.timeout(60):
         await until(lambda: worker.plan == first)
-        await member.prepare(mac_id(0), PrepareStage(plan=replace(first, plan_gen=first.plan_gen + 1), index=1))
+        await member.prepare(mac_id(0), PrepareStage.of(replace(first, plan_gen=first.plan_gen + 1), 1))
         member.head_lost(mac_id(0), "it ended")
         can_load.set()
         await preparing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -16,6 +17,7 @@ from core.answer_parts import TextPart
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
 from core.node.answers.answer_stream import Said
+from core.node.base import large_bodies
 from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import Leads
@@ -25,7 +27,7 @@ from core.node.relay import relay_server, relayed_answers
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
-from core.node.relay.relayed_values import AnswerWanted, NotAnswered, encoded, relayed_from
+from core.node.relay.relayed_values import AnswerWanted, NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.requests.answers import ChatRequest, Message, RequestAccepted
 from tests.support.answers import LOST, ROWS, AnswersHarness, model
 from tests.support.node_messages import from_frame
@@ -112,6 +114,20 @@ async def two(tmp_path: Path, model: Path) -> AsyncIterator[HeadAndMember]:
 
 def asking(text: str = "hello") -> ChatRequest:
     return ChatRequest(messages=(Message(role="user", content=text),), raw=True)
+
+
+async def test_a_large_request_is_decoded_in_a_thread(two: HeadAndMember, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def noting(body: bytes) -> Wanted:
+        threads.append(threading.current_thread().name[:5])
+        return wanted_from(body)
+
+    monkeypatch.setattr(relay_server, "wanted_from", noting)
+    monkeypatch.setattr(large_bodies, "LARGE_BODY", 1000)
+    for size in (10, 2000):
+        await two.leader.count(asking("a" * size))
+    assert threads == ["MainT", "large"]
 
 
 @pytest.mark.promise("P29")

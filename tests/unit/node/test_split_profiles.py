@@ -60,17 +60,20 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut short": lambda f: f.write_bytes(f.read_bytes()[:-9]),
     "garbage": lambda f: f.write_bytes(b"\xff" * 200_000),
     "readable by others": lambda f: f.chmod(0o644),
-    "other layers": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "layers": 5})),
-    "disordered cuts": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "cuts": [3, 2]})),
-    "cuts at the ends": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "cuts": [0, 4]})),
-    "caches of fewer layers": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "caches": []})),
+    "other layers": lambda f: f.write_text(changed(f, layers=5)),
+    "disordered cuts": lambda f: f.write_text(changed(f, cuts=[3, 2])),
+    "cuts at the ends": lambda f: f.write_text(changed(f, cuts=[0, 4])),
+    "caches of fewer layers": lambda f: f.write_text(changed(f, caches=[])),
     "a negative cache": lambda f: f.write_text(f.read_text().replace('"window":0', '"window":-1')),
-    "of before caches were measured": lambda f: f.write_text(without(json.loads(f.read_text()), "caches")),
+    "of before caches were measured": lambda f: f.write_text(changed(f, caches=None)),
 }
 
 
-def without(profile: dict[str, object], field: str) -> str:
-    return json.dumps({name: value for name, value in profile.items() if name != field})
+def changed(file: Path, **fields: object) -> str:
+    """The file with other fields; a field that is None is left out."""
+    whole = json.loads(file.read_text())
+    profile = {**whole["content"], **fields}
+    return json.dumps({**whole, "content": {name: value for name, value in profile.items() if value is not None}})
 
 
 async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: ModelEntry, tmp_path: Path) -> None:

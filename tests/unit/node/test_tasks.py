@@ -95,7 +95,7 @@ async def take_stage(parts: NodeParts) -> None:
 
 
 async def link(parts: NodeParts) -> None:
-    parts.recovery.driver._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
+    parts.recovery.driver._leader._member.link_own(plan_of(2), LinkUp.of(plan_of(2), 1))
 
 
 async def end(parts: NodeParts) -> None:
@@ -293,7 +293,7 @@ async def test_what_another_mac_sends_stops_no_node_and_that_mac_need_not_wait(
     run = asyncio.create_task(node.run())
     async with asyncio.timeout(SEEN_S):
         await until(lambda: node.parts.ring.supervisor._wanted)
-        await node.parts.node.messages.handle(head, PrepareStage(plan=plan_of(2), index=1))
+        await node.parts.node.messages.handle(head, PrepareStage.of(plan_of(2), 1))
         await until(lambda: bool(sent))
         assert not run.done()
         node.stop()

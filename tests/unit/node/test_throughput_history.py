@@ -33,6 +33,7 @@ from core.node.ring.throughput_history import DIGITS, MOST_CURVES, ThroughputHis
 from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, Curves, Point, curve_name, point_of
 from core.plan.forecast import MacSpeeds, forecast, plan_work_of, shape_of
 from core.trust.private_files import MAX_PRIVATE_FILE
+from tests.support.home_files import in_format
 from tests.support.plans import mac_id, plan_of
 
 A, B = mac_id(0), mac_id(1)
@@ -366,16 +367,18 @@ def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_
     write_curves(path, curves)
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert_kept(read_curves(path), curves)
-    path.write_bytes(b'{"token a": [[7, 2], [0, 1]], "token b": [[7, 2], [7, 3]]}')  # and unchanged without other times
+    bare = b'{"token a": [[7, 2], [0, 1]], "token b": [[7, 2], [7, 3]]}'  # and unchanged without other times
+    path.write_bytes(in_format(bare))
     assert read_curves(path) == {"token a": (Point(7, 2, (2,)),), "token b": (Point(7, 3, (3,)),)}
     for damaged in (
         b"",
         b"{",
-        b'{"token a": [[1]]}',
-        b'{"token a": [[1, -1]]}',
-        b'{"token a": [[1, 1e999]]}',
-        b'{"token a": [[1, 1, 1, 1, 1]]}',
-        b"[]",
+        bare,
+        in_format(b'{"token a": [[1]]}'),
+        in_format(b'{"token a": [[1, -1]]}'),
+        in_format(b'{"token a": [[1, 1e999]]}'),
+        in_format(b'{"token a": [[1, 1, 1, 1, 1]]}'),
+        in_format(b"[]"),
     ):
         path.write_bytes(damaged)
         assert read_curves(path) == {}

@@ -25,7 +25,7 @@ from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_sha
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.node_message import to_frame
+from core.node.base.node_message import in_pieces, to_frame
 from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import Mesh
@@ -37,7 +37,7 @@ from core.node.ring.plan_member import PlanMember
 from core.node.ring.stage_files import StageFiles
 from core.node.trust.messages import KeyChange
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
-from core.node.trust.trust_commands import fork_notes, in_pieces, trusted_macs, voucher
+from core.node.trust.trust_commands import fork_notes, trusted_macs, voucher
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.settings import Home
 from core.trust.levels import LEVELS
@@ -423,6 +423,7 @@ async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, 
     known = paired.store.cluster()
     paired.adopt(rename(ROSTERS[-1], mac(0), mac(2).device_id, "newer"))
     async with link_to(mesh, known) as link:
+        assert (await asyncio.wait_for(link.recv(), 5))[0] is FrameType.GREETING
         kind, body = await asyncio.wait_for(link.recv(), 5)
         assert (kind, link.peer_stand.epoch) == (FrameType.ROSTER, 4)
         assert encode(paired.store.history[-1]) in body

@@ -6,6 +6,7 @@ import pytest
 
 from core.errors import PairingError
 from core.trust.pairing_attempts import PairingAttempts
+from tests.support.home_files import in_format
 
 
 def test_three_count_in_any_two_minutes_whatever_lies_between_and_one_that_ended_well_does_not(tmp_path: Path) -> None:
@@ -32,7 +33,10 @@ def test_three_count_in_any_two_minutes_whatever_lies_between_and_one_that_ended
 
 def test_a_damaged_count_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "made.json"
-    path.write_bytes(b"[1,")
-    path.chmod(0o600)
-    with pytest.raises(PairingError, match="is damaged"):
-        PairingAttempts(path)
+    attempts = PairingAttempts(path)
+    for damaged in (b"[1,", b"[]", in_format(b'["soon"]')):
+        path.write_bytes(damaged)
+        path.chmod(0o600)
+        with pytest.raises(PairingError, match="is damaged") as refused:
+            attempts.check()
+        assert f"rm {path}" in refused.value.fix

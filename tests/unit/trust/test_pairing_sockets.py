@@ -1,15 +1,18 @@
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from core.errors import PairingError
+from core.errors import OtherVersion, PairingError
 from core.node.pairing import pairing_session
 from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
+from core.node.peers.versions import own_greeting
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
@@ -197,6 +200,23 @@ async def test_junk_costs_no_attempt(stores: list[RosterStore]) -> None:
             assert await asyncio.wait_for(reader.read(), 2) == b""
             writer.close()
         await asyncio.gather(offer(server, 0, stores[0]), server.wait())
+
+
+async def test_two_macs_without_a_common_version_say_so_before_anybody_types_digits(stores: list[RosterStore]) -> None:
+    async def asked(_: PairingView) -> str:
+        pytest.fail("digits were asked for")
+
+    later = msgspec.structs.replace(own_greeting(), version="0.3.0", wire=(2, 3))
+    here = session(0, stores[0], asked)
+    async with window(1, stores[1], asked) as server:
+        server._session = dataclasses.replace(server._session, greeting=later)
+        with pytest.raises(
+            OtherVersion, match=r"mac1 has macluster 0\.3\.0, this Mac macluster 0\.1\.0.*On this Mac: `"
+        ):
+            await offer_pairing(HOST, server.port, here)
+        with pytest.raises(PairingError, match=r"mac0 has macluster 0\.1\.0.*, this Mac macluster 0\.3\.0.*On mac0: `"):
+            await server.wait()
+    assert [files(store) for store in stores[:2]] == [[], []]
 
 
 async def commit_only(server: PairingServer) -> bytes:

@@ -4,6 +4,7 @@ import pytest
 
 from core.errors import TrustError
 from core.trust.seen_macs import MAX_SEEN, SeenMacs
+from tests.support.home_files import in_format
 
 
 def device(number: int) -> bytes:
@@ -65,7 +66,10 @@ def test_it_is_written_only_when_something_changed(path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'[["x", 1.0]]', b'[["' + b"a" * 26 + b'", "soon"]]', b"\xff"])
+DAMAGED = (b"{}", b'[["x", 1.0]]', b'[["' + b"a" * 26 + b'", "soon"]]', b"\xff")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", *map(in_format, DAMAGED)])
 def test_a_damaged_file_is_refused_with_the_cure(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     path.chmod(0o600)
@@ -75,7 +79,7 @@ def test_a_damaged_file_is_refused_with_the_cure(path: Path, content: bytes) -> 
 
 
 def test_a_file_that_others_can_write_is_refused(path: Path) -> None:
-    path.write_bytes(b"[]")
+    path.write_bytes(in_format(b"[]"))
     path.chmod(0o666)
     with pytest.raises(TrustError, match="Other users"):
         SeenMacs(path)

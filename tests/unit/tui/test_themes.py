@@ -22,7 +22,16 @@ from tui.app import MaclusterApp
 from tui.control import themes
 from tui.state import conversation
 
-THEMES = [name for name in (*BUILTIN_THEMES, *(theme.name for theme in themes.OWN_THEMES)) if "ansi" not in name]
+ALL = (*BUILTIN_THEMES, *(theme.name for theme in themes.OWN_THEMES))
+THEMES = [name for name in ALL if "ansi" not in name]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_stages_that_are_next_to_each_other_differ(name: str) -> None:
+    app = app_with(Snapshot())
+    app.theme = name
+    colours = app.get_css_variables()
+    assert Color.parse(colours["stage-1"]) != Color.parse(colours["stage-2"])
 
 
 @pytest.mark.parametrize("name", THEMES)

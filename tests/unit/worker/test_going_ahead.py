@@ -20,7 +20,7 @@ from core.models.slicing.slots import Slice
 from core.sampling_options import Sampling
 from core.worker.follower import Follower
 from core.worker.head import Head
-from core.worker.messages import Report, Token
+from core.worker.messages import AnswerDone, Report, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
@@ -31,7 +31,7 @@ from tests.support.worker_ring import a_request
 
 pytestmark = pytest.mark.slow
 
-TOKENS = 24
+TOKENS = 12
 SAMPLINGS = {
     "greedy": Sampling(),
     "drawn": Sampling(temperature=1.0, seed=5),
@@ -106,3 +106,18 @@ def test_what_is_foreseen_is_what_would_have_been_chosen(asking: Asking, name: s
     with patch.object(NextTokens, "begin", autospec=True, side_effect=NextTokens.begin) as begun:
         assert asking.answered(*asked()) == expected
     assert begun.call_count <= 4 * rows
+
+
+@pytest.mark.parametrize("sampling", [pytest.param(each, id=name) for name, each in SAMPLINGS.items()])
+def test_an_answer_whose_row_others_needed_goes_on_as_it_would_have(asking: Asking, sampling: Sampling) -> None:
+    def asked() -> list[Request]:
+        return [a_request((7, 11, 13 + n), max_tokens=TOKENS, sampling=sampling) for n in range(2)]
+
+    expected = asking.answered(*asked())
+    scheduler = asking._head._scheduler
+    scheduler._prefixes._context, scheduler._queue._growth, scheduler._table._growth = 2 * TOKENS - 10, 1, 1
+    with patch.object(Head, "_begin_again", autospec=True, side_effect=Head._begin_again) as displaced:
+        assert asking.answered(*asked()) == expected
+    assert displaced.call_count
+    ends = [each for each in asking._said if isinstance(each, AnswerDone)]
+    assert [(each.tokens, each.problem) for each in ends] == [(TOKENS, None)] * 4

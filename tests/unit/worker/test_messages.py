@@ -88,10 +88,11 @@ SAID = (Message(role="user", content="ö"), Message(role="assistant", content=""
 COMMANDS: list[Command] = [
     Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
-    ConnectPrefill(plan=plan_of(2), cluster=bytes(range(256)), ways=(CABLE,), next_port=7001),
+    ConnectPrefill(plan=plan_of(2), digest=bytes(32), cluster=bytes(range(256)), ways=(CABLE,), next_port=7001),
     UnlinkPrefill(),
     Connect(
         plan=plan_of(2),
+        digest=bytes(32),
         cluster=bytes(range(256)),
         ways=(NetworkPath("::1"), CABLE),
         next_port=65535,
