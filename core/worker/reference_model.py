@@ -59,7 +59,6 @@ class WholeLogits(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool  # nothing is rounded further
     # how far another reading is from them: at once, with sums in the parts of ranks, and rounded as by another chip
     rounding: float = 0.0
-    format: int = FORMAT
 
 
 class Reference(NamedTuple):
@@ -122,8 +121,7 @@ def _sample(folder: ModelFolder) -> str:
 def _read(file: Path) -> WholeLogits | None:
     # a file that is missing, damaged or readable by others counts as absent
     with suppress(TrustError, msgspec.MsgspecError), open_private(file, TrustError) as opened:
-        whole = msgspec.msgpack.decode(opened.read(), type=WholeLogits)
-        return whole if whole.format == FORMAT else None
+        return msgspec.msgpack.decode(opened.read(), type=WholeLogits)
     return None
 
 

@@ -166,7 +166,7 @@ def rot(model: Path, hashes: Path) -> None:
     shard = shard_of(model, WEIGHT)
     change_byte(shard, place_of(shard, WEIGHT) + 3, lambda byte: byte ^ 0x80)
     remembered = json.loads(hashes.read_bytes())
-    remembered[str(shard.resolve())]["ctime_ns"] = shard.stat().st_ctime_ns
+    remembered["content"][str(shard.resolve())]["ctime_ns"] = shard.stat().st_ctime_ns
     hashes.write_text(json.dumps(remembered))
 
 

@@ -19,6 +19,7 @@ from core.models.files.block_map import BlockMap, FileFacts
 from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
+from core.worker import reference_model
 from core.worker.messages import Load, Proved
 from core.worker.pipeline import Pipeline
 from core.worker.proof import GoesOn, check_sane, compare, prove
@@ -221,20 +222,24 @@ def test_logits_of_a_whole_model_outlive_its_room_and_no_other_model_gets_them(t
     assert looked_up(order(model, home, tight)).whole is None
 
 
-def test_damaged_or_newer_logits_are_made_again(tmp_path: Path) -> None:
+def test_damaged_logits_are_made_again_and_newer_ones_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_model(tmp_path / "model", "llama", layers=2, hidden=64, intermediate=64)
     load = order(tmp_path / "model", tmp_path / "logits", with_room(plan_of(2), 10**9))
     made = looked_up(load)
     assert made.file
     assert made.whole
     written = made.file.read_bytes()
-    for damaged in (b"", b"?", written[:-1], msgspec.msgpack.encode(replace(made.whole, format=FORMAT + 1))):
+    for damaged in (b"", b"?", written[:-1]):
         made.file.write_bytes(damaged)
         assert looked_up(load) == made
         assert made.file.read_bytes() == written
     wrong = replace(made.whole, rounding=9.0)
     made.file.write_bytes(msgspec.msgpack.encode(wrong))
     assert looked_up(load).whole == wrong
+    monkeypatch.setattr(reference_model, "FORMAT", FORMAT - 1)
+    assert looked_up(load).file != made.file
+    assert made.file.read_bytes() == msgspec.msgpack.encode(wrong)
+    monkeypatch.undo()
     assert looked_up(replace(load, verify=True)) == made
 
 
