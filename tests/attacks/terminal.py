@@ -87,7 +87,7 @@ class Terminal:
         while not reached(words(self.text)):
             assert self.process.poll() is None, f"it ended before {what}:\n{words(self.text)[-2000:]}"
             assert time.monotonic() < deadline, f"{what} did not arrive:\n{words(self.text)[-2000:]}"
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def shows(self, *said: str) -> None:
         """Wait until all of these are written."""

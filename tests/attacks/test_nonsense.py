@@ -151,7 +151,7 @@ async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_lis
 ) -> None:
     home = paired_home(tmp_path, VICTIM)
     options = ("--no-multicast", "--models", str(model))
-    async with running_node(home, *options) as watch, evil(watch, POOR, nonsense) as hostile:
+    async with running_node(home, *options, has_worker=True) as watch, evil(watch, POOR, nonsense) as hostile:
         await hostile.say(Holds(models=(hostile.held,)))
         async with asyncio.timeout(WAIT_S):
             held = hostile.held.fingerprint
@@ -164,7 +164,7 @@ async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_lis
         assert not [each for each in home.models.glob("*") if each.name != ".partial"]
         shutil.copytree(nonsense, home.models / "by-hand")
         await check_all_works(watch, {"by-hand"})
-    async with running_node(home, *options) as watch:
+    async with running_node(home, *options, has_worker=True) as watch:
         await check_all_works(watch, {"by-hand"})
 
 
@@ -177,7 +177,7 @@ async def test_absurd_numbers_of_a_paired_mac_end_its_link_and_no_screen(model: 
     words = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root)]
     most = dict.fromkeys(("memory_bytes", "used_bytes", "worker_rss_bytes", "spare_rss_bytes", "step"), MOST)
     status = msgspec.structs.replace(POOR, **most, rtts={mac(VICTIM).text_id: 3600.0})
-    async with running_node(home, "--no-multicast", "--models", str(model)) as watch:
+    async with running_node(home, "--no-multicast", "--models", str(model), has_worker=True) as watch:
         _, body = to_frame(Pong(sent=1.0, status=POOR))
         for number in ABSURD:
             for field in (b'"sent":1.0', b'"memory_bytes":%d' % POOR.memory_bytes):

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 120.0
-QUIET_S, FLOOD_S = 0.2, 1.5
+QUIET_S, FLOOD_S = 0.2, 0.5
 SHORT, LONG, MORE = 32, 320, 16
 CABLE = "thunderbolt0"
 

@@ -201,7 +201,7 @@ async def test_ranks_say_what_the_model_says(demo: Demo, shelf: Path) -> None:
 
 @pytest.fixture(scope="module")
 def large(made: Make) -> Path:
-    return made("llama", hidden=1024, intermediate=2560, layers=4, heads=8, kv_heads=8, head_dim=128)
+    return made("llama", hidden=768, intermediate=1920, layers=4, heads=6, kv_heads=6, head_dim=128)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -246,6 +246,6 @@ async def test_only_the_heads_disk_has_the_model_and_the_others_fetch_their_part
 
 async def test_a_worker_holds_its_slice_and_little_more(facts: Any) -> None:
     weights = sum(worker["weight_bytes"] for worker in facts["workers"])
-    assert weights >= 175_000_000
+    assert weights >= 100_000_000, "a whole model in memory must be seen"
     for worker in facts["workers"]:
         assert worker["rss_bytes"] <= 1.1 * worker["weight_bytes"] + 125 * 1024 * 1024, worker

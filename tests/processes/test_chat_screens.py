@@ -29,6 +29,7 @@ from tui.screens.conversations import ConversationsScreen
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.sampling import SamplingScreen
 from tui.screens.timeline import TimelineScreen
+from tui.widgets.conversation_list import ConversationList
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -385,3 +386,68 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         found = await app.client.conversation(ConversationId(id=kept.id))
         assert found.options == chat.options
         assert found.options.system == "Be brief."
+
+
+# ---- a conversation that is kept as a session, and an answer of another window
+
+
+async def lists(person: Person, *words: str) -> ConversationList:
+    """The list of conversations, once it shows `words` and takes keys."""
+    await person.sees(*words)
+    await person.until(lambda: isinstance(person.app.focused, ConversationList))
+    assert isinstance(person.app.screen, ConversationsScreen)
+    return person.app.screen.list
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_conversation_is_kept_as_a_session_taken_up_and_deleted(demo: Demo, size: tuple[int, int]) -> None:
+    async with person(demo, size) as someone:
+        app = someone.app
+        app.action_open("conversations")
+        await someone.sees("There are no saved conversations on this Mac yet")
+        await someone.press("s")
+        await someone.until(lambda: "Nothing has been asked yet." in [n.message for n in app._notifications])
+        await someone.press("escape")
+        await someone.asks("hello")
+        said = app.state.turns[-1].text
+        app.action_open("conversations")
+        await someone.sees("hello")
+        await someone.press("s")
+        await someone.sees("Save this chat as a session")
+        await someone.press(*"first", "enter")
+        await lists(someone, "◆ first", "llama", "2 conversations")
+        kept = next(demo.home.sessions.iterdir())
+        bad = kept.parent / kept.name.replace("first", "bad")
+        bad.write_bytes(kept.read_bytes()[:-9])
+        app.pop_screen()
+        app.action_new_chat()
+        await someone.until(lambda: not app.state.turns)
+        app.action_open("conversations")
+        rows = await lists(someone, "3 conversations", "◆ first", "✗ bad")
+        rows.highlighted = next(n for n, row in enumerate(rows._items) if row.title == "first")
+        await someone.press("enter")
+        await someone.until(lambda: bool(app.state.turns) and app.state.turns[-1].text == said)
+        await someone.until(lambda: len(app.screen_stack) == 1)
+        app.action_open("conversations")
+        rows = await lists(someone, "◆ first")
+        rows.highlighted = next(n for n, row in enumerate(rows._items) if row.title == "first")
+        await someone.press("x")
+        await someone.sees("Delete the session?", "first is deleted", "Cancel")
+        await someone.press("down", "enter")
+        await someone.sees("2 conversations")
+        assert max(map(len, someone.text.splitlines())) == size[0]
+    for session in demo.home.sessions.iterdir():
+        session.unlink()
+
+
+async def test_a_new_window_says_that_another_one_s_answer_is_being_written(head: Watch) -> None:
+    written = await begin(head, "another window", LONG)
+    app = MaclusterApp(head.client)
+    async with app.run_test(size=NARROW) as pilot:
+        person = Person(app, pilot)
+        await person.until(lambda: written in app.state.snapshot.running)
+        await person.sees("is loaded on 2 Macs")
+        await person.sees("Another program is using the model")
+        await pilot.resize_terminal(*WIDE)
+        await person.sees("● writing")
+        await stop_all(head)

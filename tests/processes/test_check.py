@@ -29,7 +29,7 @@ async def doctor(home: Path, *words: str) -> tuple[int, str]:
 
 async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path) -> None:
     home = paired_home(tmp_path, 0)
-    async with running_node(home, "--no-multicast") as node:
+    async with running_node(home, "--no-multicast", has_worker=True) as node:
         status, as_json = await doctor(home.root, "--json")
         found = {f.name: f for f in msgspec.json.decode(as_json, type=list[Finding])}
         assert status == (1 if any(f.state == "bad" for f in found.values()) else 0)
@@ -58,7 +58,7 @@ async def test_without_a_node_it_says_what_can_be_said(tmp_path: Path) -> None:
 async def test_a_node_with_bonjour_hears_itself_and_looks_again_when_asked(tmp_path: Path) -> None:
     home = Home(tmp_path / "solo")
     home.root.mkdir(mode=0o700)
-    async with running_node(home) as node, asyncio.timeout(SEEN_S):
+    async with running_node(home, has_worker=True) as node, asyncio.timeout(SEEN_S):
         await asyncio.gather(*(node.client.rescan() for _ in range(3)))
         while "hears its advertisement" not in (found := await of_bonjour(node)).what:
             await node.client.rescan()

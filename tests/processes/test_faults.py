@@ -133,7 +133,8 @@ async def test_a_cancel_keeps_what_is_written_and_frees_the_ring(demo: Demo) -> 
     assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])  # test_public_api.py sends SIGTERM
+# test_public_api.py sends SIGTERM, test_dead_ring.py SIGKILL
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.nightly), signal.SIGINT])
 async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signal.Signals) -> None:
     model = str(made("llama", layers=4))
     command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", model, "--macs", "1", "--no-multicast"]

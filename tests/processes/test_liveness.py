@@ -1,22 +1,18 @@
-"""Real nodes that stop for a while or for ever, and real workers that report their progress."""
+"""Real workers that report their progress; test_three_macs.py has nodes that stop for a while or for ever."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-import pytest_asyncio
 
 from core.errors import WorkerError
-from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST, BareWorker
@@ -30,149 +26,17 @@ from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import STEP_EVERY_S
-from tests.support.cluster import Make, running_demo
+from tests.support.cluster import Make
 from tests.support.contexts import context_of
+from tests.support.processes import stopped
 from tests.support.tasks import tasks_of
-from tests.support.waiting import undisturbed, until
+from tests.support.waiting import until
 from tests.support.worker_ring import WorkerRing, a_request, worker_ring
-from tui.cli.demo import Demo
-from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 TOKENS = 60
 SLOW_GPU = str(Path(__file__).parents[1] / "support" / "slow_gpu")
 LONG = 20_000  # runs until it is cancelled
-
-
-@contextmanager
-def stopped(pids: list[int]) -> Iterator[None]:
-    """Stop these processes for a while; ended ones are skipped."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
-
-# ---- nodes
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def demo(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama", layers=4), (64, 32, 16)) as running:
-        yield running
-
-
-def last_of(demo: Demo) -> tuple[Peer, list[int]]:
-    """The last Mac in the head's view, and the processes of its node and its worker."""
-    peer = next(p for p in demo.head.now.peers if p.name == "mini")
-    node = demo.pid_of(2)
-    return peer, [node, *(child.pid for child in psutil.Process(node).children())]
-
-
-def states(events: list[AnyEvent], device_id: str) -> list[str]:
-    """The states of that Mac as seen, one after the other."""
-    seen = [e.peer.state for e in events if isinstance(e, PeerChanged | PeerSeen) and e.peer.device_id == device_id]
-    return [state for at, state in enumerate(seen) if at == 0 or state != seen[at - 1]]
-
-
-async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float:
-    """Seconds until the head sees that Mac in `state`."""
-    started = time.monotonic()
-    await demo.head.until(
-        lambda w: any(p.device_id == device_id and p.state == state for p in w.now.peers), SEEN_S, what
-    )
-    return time.monotonic() - started
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_the_log_of_a_mac_shows_those_of_all_macs_in_order(demo: Demo) -> None:
-    macs = {peer.name for peer in demo.head.now.peers}
-    for watch in demo.watches:
-        await watch.until(lambda w: {line.source for line in w.now.logs} == macs, SEEN_S, "The logs of all")
-        begun = [line for line in watch.now.logs if " is up, key kept by " in line.text]
-        assert {line.source for line in begun} == macs
-        assert len(begun) == len(macs), "each line is told once"
-        assert [line.at for line in begun] == sorted(line.at for line in begun)
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_mac_that_stops_for_a_second_is_not_lost_by_anyone(demo: Demo) -> None:
-    mac, pids = last_of(demo)
-    every, beyond = [p.device_id for p in demo.head.now.peers], demo.watches[2]
-
-    async def nobody_is_lost() -> bool:
-        marks = [len(watch.seen) for watch in demo.watches]
-        with stopped(pids):
-            await asyncio.sleep(1.0)  # the fault itself
-        await beyond.until(lambda w: len(w.seen) > marks[2] + 2, SEEN_S, "Going on")
-        for watch in demo.watches:
-            await watch.until(
-                lambda w: all(p.is_self or p.state == "connected" for p in w.now.peers), SEEN_S, "Hearing all"
-            )
-        seen = [watch.seen[mark:] for watch, mark in zip(demo.watches, marks, strict=True)]
-        # a Mac that slept takes no other for lost
-        return not any("lost" in states(events, device_id) for events in seen for device_id in every)
-
-    await undisturbed(nobody_is_lost)
-    assert is_connected(demo.head.now.peers, mac.device_id)
-
-
-def is_connected(peers: tuple[Peer, ...], device_id: str) -> bool:
-    return any(p.device_id == device_id and p.state == "connected" for p in peers)
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_comes_back(demo: Demo) -> None:
-    mac, pids = last_of(demo)
-    mark, began = len(demo.head.seen), time.monotonic()
-    with stopped(pids):
-        took_s = await time_until(demo, mac.device_id, "lost", "Seeing it lost")
-        print(f"stopped: lost after {took_s:.2f} s")
-        await asyncio.sleep(began + 4.0 - time.monotonic())
-    worse = dict.fromkeys(state for state in states(demo.head.seen[mark:], mac.device_id) if state != "connected")
-    assert list(worse) == ["suspect", "lost"], "what it measures may be told once more before it stops"
-    await demo.watches[2].until(
-        lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), SEEN_S, "Knowing its own sleep"
-    )
-    print(f"back after {await time_until(demo, mac.device_id, 'connected', 'Its return'):.2f} s")
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_demo_loads_once_more_where_a_mac_was_lost_meanwhile(demo: Demo) -> None:
-    mac, pids = last_of(demo)
-    mark = len(demo.head.seen)
-    with stopped(pids):
-        loading = asyncio.create_task(demo.load())
-        await demo.head.until(lambda w: any(isinstance(e, PlanFailed) for e in w.seen[mark:]), SEEN_S, "Losing it")
-    await loading
-    plan = demo.head.now.plan
-    assert plan
-    assert mac.device_id in {stage.device_id for stage in plan.stages}
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
-    """The end of its link shows the loss, not its silence."""
-    mac, pids = last_of(demo)
-    mark = len(demo.head.seen)
-    os.kill(pids[0], signal.SIGKILL)
-    print(f"killed: lost after {await time_until(demo, mac.device_id, 'lost', 'Seeing it lost'):.3f} s")
-    (own,) = (peer.name for peer in demo.head.now.peers if peer.is_self)
-
-    def why(watch: Watch) -> list[str]:
-        told = [e for e in watch.seen[mark:] if isinstance(e, LogLine) and e.source == own]
-        return [line.text for line in told if line.text.startswith("mini is gone: ")]
-
-    await demo.head.until(lambda w: why(w) != [], SEEN_S, "Its reason")
-    (reason,) = why(demo.head)
-    assert "No sign of life" not in reason
-
-
-# ---- workers
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def rings() -> Iterator[Rings]:
         yield shared
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "deepseek_v41"])
+@pytest.mark.parametrize("family", ["qwen3_next", pytest.param("deepseek_v41", marks=pytest.mark.nightly)])
 def test_states_and_a_familys_own_caches_come_back(made: Make, rings: Rings, family: str) -> None:
     model = model_of(Kind(family), made)
     request = a_request(PROMPT, max_tokens=TOKENS, min_tokens=TOKENS)

@@ -17,7 +17,7 @@ from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 from tests.support.worker_ring import WorkerRing, worker_ring
 
-STEPS = 500  # of each of two stages
+STEPS = 250  # of each of two stages
 FEW = 30
 DELAY_S = 0.02
 PROMPT = range(101, 140)
@@ -56,7 +56,7 @@ def slowable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slowable]:
         yield Slowable(ring, delay_s)
 
 
-def test_of_a_thousand_steps_the_phases_are_all_that_each_took(slowable: Slowable) -> None:
+def test_of_five_hundred_steps_the_phases_are_all_that_each_took(slowable: Slowable) -> None:
     stages, times = slowable.traced(STEPS, 1)
     for stage in stages:
         steps = [step for step in steps_of(stage.turns).values() if step.kind == "step"]

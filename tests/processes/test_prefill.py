@@ -39,7 +39,7 @@ def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
         pytest.param("gemma3_text", (2, 3), "private", id="windows", marks=pytest.mark.nightly),
         pytest.param("qwen3_next", (4,), "private", id="states", marks=pytest.mark.nightly),
         pytest.param("deepseek_v41", (4,), "private", id="own caches", marks=pytest.mark.nightly),
-        pytest.param("llama", (2,), "forward", id="forward"),
+        pytest.param("llama", (2,), "forward", id="forward", marks=pytest.mark.nightly),
         pytest.param("llama", (2,), "reverse", id="reverse", marks=pytest.mark.nightly),
     ],
 )

@@ -246,7 +246,7 @@ async def test_what_was_mirrored_is_not_read_again_and_a_draft_model_goes_on(mac
     assert facts["draft"] in macs.model
     assert facts["draft_bytes"] > 0
     assert any(f"Draft model {facts['draft']} on studio" in note for note in facts["notes"])
-    request = await asked(macs, 5 * TOKENS)  # each step writes several
+    request = await asked(macs, 3 * TOKENS)  # each step writes several
     await tokens_seen(macs.head, request, TOKENS // 2)
     os.kill(psutil.Process(macs.pid_of(1)).children()[0].pid, signal.SIGKILL)
     assert (await finish(macs.head, request)).tokens[:TOKENS] == said.tokens

@@ -98,9 +98,9 @@ async def test_a_node_that_was_started_anew_ends_the_plan_and_not_before_the_old
     folder, copies = tmp_path_factory.mktemp("n"), tmp_path_factory.mktemp("c")
     homes = [paired_home(folder, number) for number in range(2)]
     member, models = 1 - leads, ("--models", str(model), "--no-multicast")
-    async with running_node(homes[leads], *models) as head:
+    async with running_node(homes[leads], *models, has_worker=True) as head:
         place = f"{HOST}:{own_port(head)}"
-        async with running_node(homes[member], *models, "--peer", place):
+        async with running_node(homes[member], *models, "--peer", place, has_worker=True):
             await head.until(knows(2), START_S, "Linking the nodes")
             await head.client.load(LoadRequest(model=str(model)))
             await head.until(lambda w: w.now.plan_status == "ready", START_S, "Loading")

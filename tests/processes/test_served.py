@@ -19,6 +19,7 @@ from core.events import RequestDone, TokenEvent
 from core.models.made.maker import make_model
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, reference, running_demo
+from tests.support.command import macluster
 from tests.support.nodes import free_port, paired_home, running_node
 from tests.support.person import Person
 from tests.support.terminals import Terminal
@@ -67,8 +68,15 @@ async def test_a_pipe_gets_the_same_answers_from_the_node_and_from_its_api(serve
     assert len(own.split("\n\n")) == 3
     name = served.model.rpartition("/")[2]
     assert await piped(*served.run, name, "--url", served.url, "--key", KEY, lines=lines) == own
-    once = await piped(*served.run, name, "--url", served.url, "--key", KEY, "-p", "a hop is", lines="")
+    once = await said(served, name, "--url", served.url, "--key", KEY, "-p", "a hop is")
     assert once.startswith(own.splitlines()[1])
+
+
+async def said(served: Served, *words: str) -> str:
+    """Output of `macluster run` in this process."""
+    ran = await macluster(served.demo.home.root, "run", *words)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout
 
 
 async def test_an_answer_has_the_shape_that_is_asked_for(served: Served, tmp_path: Path) -> None:
@@ -76,8 +84,8 @@ async def test_an_answer_has_the_shape_that_is_asked_for(served: Served, tmp_pat
     schema.write_text('{"enum": [{"hop": "a"}, {"hop": "b"}]}')
     asked, name = ("-p", "a hop is", "--temperature", "1"), served.model.rpartition("/")[2]
     for model in ((served.model,), (name, "--url", served.url, "--key", KEY)):
-        assert json.loads(await piped(*served.run, *model, *asked, "--schema", str(schema), lines=""))["hop"] in "ab"
-    assert await piped(*served.run, served.model, *asked, "--regex", "[ab]c{3}", lines="") in ("accc\n\n", "bccc\n\n")
+        assert json.loads(await said(served, *model, *asked, "--schema", str(schema)))["hop"] in "ab"
+    assert await said(served, served.model, *asked, "--regex", "[ab]c{3}") in ("accc\n\n", "bccc\n\n")
 
 
 def waits(screen: str) -> bool:
@@ -169,7 +177,7 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
     for family in FAMILIES:
         make_model(models / family, family, layers=4)
     async with (
-        running_node(home, *options) as node,
+        running_node(home, *options, has_worker=True) as node,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", headers={"x-api-key": KEY}, timeout=120) as http,
     ):
 

@@ -45,7 +45,7 @@ KINDS: Final = [
     pytest.param(Kind("llama"), id="plain", marks=pytest.mark.nightly),
     pytest.param(Kind("gemma3_text"), id="sliding", marks=pytest.mark.nightly),
     pytest.param(Kind("qwen3_next"), id="hybrid"),
-    pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits"),
+    pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits", marks=pytest.mark.nightly),
 ]
 PLACES: Final[list[tuple[Topology, tuple[int, ...]]]] = [("reverse", (5,)), ("private", (2, 4)), ("single", ())]
 
@@ -172,7 +172,7 @@ def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
     assert stopped
 
 
-@pytest.mark.parametrize("topology", ["private", "reverse"])
+@pytest.mark.parametrize("topology", ["private", pytest.param("reverse", marks=pytest.mark.nightly)])
 def test_links_that_break_hold_it_up_only(
     model: Path, rings: Rings, saved: Path, tmp_path: Path, topology: Topology
 ) -> None:

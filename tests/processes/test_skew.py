@@ -79,6 +79,8 @@ async def test_a_later_version_with_more_fields_and_messages_leads_a_model_on_bo
     assert len((await ask(later, "Hello", 4)).tokens) == 4
     shown = next(peer for peer in demo.head.now.peers if not peer.is_self)
     assert (shown.state, shown.version) == ("connected", "0.3.0")
+    assert "macluster 0.3.0" in (await macluster(demo.home.root, "doctor")).stdout
+    assert " 0.3.0 " in (await macluster(demo.home.root, "peers")).stdout
     assert [line.text for line in demo.head.now.logs if "can't read a control frame 0x23 Told" in line.text] != []
     assert demo.head.now.counters.ignored_messages > 0
 

@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, int, Callable[[Path], None] | None]] = {
     "mixed bits": ("llama", 8192, mixed_bits),
 }
 
-VARIANTS = ("tied embeddings", "gpt_oss", "gpt_oss in mxfp4 blocks", "gemma3", "mixed bits")
+VARIANTS = ("experts stacked", "tied embeddings", "gpt_oss", "gpt_oss in mxfp4 blocks", "gemma3", "mixed bits")
 
 
 @pytest.fixture(

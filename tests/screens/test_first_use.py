@@ -32,11 +32,11 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
     loft, porch = (Home(tmp_path / name) for name in (LOFT, PORCH))
     for home in (loft, porch):
         home.root.mkdir(mode=0o700)
-    async with running_node(loft, ALONE, "--models", str(model)) as node:
+    async with running_node(loft, ALONE, "--models", str(model), has_worker=True) as node:
         mine = terminal(*size, "--home", str(loft.root))
         await asyncio.to_thread(first_run, mine)
         where = f"127.0.0.1:{own_port(node)}"
-        async with running_node(porch, ALONE, "--models", str(model), "--peer", where):
+        async with running_node(porch, ALONE, "--models", str(model), "--peer", where, has_worker=True):
             theirs = terminal(*size, "--home", str(porch.root))
             await asyncio.to_thread(meet, mine, theirs)
             await asyncio.to_thread(load, mine)

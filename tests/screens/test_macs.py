@@ -1,4 +1,4 @@
-"""The first run over a real node without known Macs, and the peers pane over a real cluster."""
+"""The first run over a real node without known Macs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from core.demo import DEMO_MODEL
 from core.settings import Home
-from tests.support.cluster import running_demo
 from tests.support.nodes import own_port, running_node
 from tests.support.person import Person
 from tui.app import MaclusterApp
@@ -19,12 +17,9 @@ from tui.cli.demo import pair
 from tui.client import NodeClient
 from tui.screens.check import CheckScreen
 from tui.screens.dashboard import Dashboard
-from tui.screens.dialogs import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
-from tui.screens.peer import PeerScreen
-from tui.screens.trust import TrustScreen
-from tui.widgets.peer_pane import PeerPane
 
 SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly)]
 LEAST = (60, 16)
@@ -44,12 +39,6 @@ def new_home(folder: Path, name: str) -> Home:
     home = Home(folder / name)
     home.root.mkdir(mode=0o700)
     return home
-
-
-def pointed(app: MaclusterApp) -> str:
-    """The Mac under the cursor of the trust screen."""
-    mac = app.screen.list.pointed if isinstance(app.screen, TrustScreen) else None
-    return mac.device_id if mac else ""
 
 
 async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
@@ -101,51 +90,3 @@ async def test_who_has_looked_once_is_not_welcomed_again(tmp_path: Path, size: t
         await someone.sees("5 Chat")
         await someone.rests()
         assert not someone.app.dashboard.welcome.region.area
-
-
-async def test_the_keys_of_the_peers_pane() -> None:
-    async with running_demo(DEMO_MODEL, (8, 6, 4)) as demo, viewer(demo.home, (120, 36)) as someone:
-        app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
-        await someone.sees("mbp", "mini", "loaded")
-        await someone.press("escape", "1")
-        await someone.sees("●▸studio", "Enter Details", "Space Leave out")
-        await someone.press("space")
-        await someone.sees("This Mac leads the models it loads")
-        await someone.press("G", "k", "down", "up")
-        pane = app.dashboard.peers
-        assert isinstance(pane, PeerPane)
-        name = [p.name for p in app.state.snapshot.peers][-2]
-        other = macs[name]
-        await someone.sees(f"●▸{name}")
-        await someone.press("space")
-        await someone.sees("– left out ·", "is left out of the next load")
-
-        for size in ((120, 36), (80, 24), LEAST):
-            await someone.pilot.resize_terminal(*size)
-            await someone.rests()  # a closed pane gives the focus to the prompt soon after
-            await app.run_action("screen.pane(1)")
-            await someone.sees("1 Peers", "– left out")
-            await someone.opens("enter", screen=PeerScreen)
-            await someone.sees("Details", other.device_id, "● ready", "member")
-            assert max(map(len, someone.text.splitlines())) == size[0]
-            await someone.opens("t", screen=TrustScreen)
-            await someone.until(lambda: pointed(app) == other.device_id)
-            await someone.sees("key SHA-256")
-            await someone.opens("escape", screen=PeerScreen)
-            await someone.opens("x", screen=ChoiceScreen)
-            await someone.sees(f"Revoke {name}", "Cancel")
-            await someone.opens("enter", screen=PeerScreen)
-            await someone.opens("escape", screen=Dashboard)
-
-        await app.client.unload()
-        await someone.until(lambda: app.state.snapshot.plan is None)
-        await someone.until(lambda: not any(choice.loaded for choice in app.catalog.choices or ()))
-        split = next(choice.preview.plan for choice in app.catalog.choices or ())
-        assert split
-        assert other.device_id not in {s.device_id for s in split.stages}, "the list already plans without it"
-        await someone.pilot.resize_terminal(120, 36)
-        await someone.press("ctrl+o")
-        await someone.press("enter")
-        await someone.until(lambda: app.state.snapshot.plan_status == "ready")
-        assert app.state.snapshot.plan
-        assert {s.peer for s in app.state.snapshot.plan.stages} == {"studio", "mbp", "mini"} - {name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from tui.cli.watch import Watch
 
 HOST = "127.0.0.1"
 START_S = 120.0
+NO_WORKER = {"PYTHONPATH": str(Path(__file__).parent / "no_worker")}
 
 
 def paired_home(folder: Path, number: int, size: int = 2) -> Home:
@@ -33,13 +35,16 @@ def paired_home(folder: Path, number: int, size: int = 2) -> Home:
 
 
 @asynccontextmanager
-async def running_node(home: Home, *options: str, port: int = 0) -> AsyncIterator[Watch]:
-    """A node over that folder; the folder stays when it ends."""
+async def running_node(home: Home, *options: str, port: int = 0, has_worker: bool = False) -> AsyncIterator[Watch]:
+    """A node over that folder; the folder stays when it ends. Without `has_worker` its worker does nothing."""
     command = [
         *(sys.executable, "-m", "core.node", "--home", str(home.root), "--name", home.root.name, "--host", HOST),
         *("--port", str(port), "--budget", "8", "--chip", "M1", "--until-eof", "--no-spare-worker", *options),
     ]
-    node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: ASYNC220 - not waited for
+    env = os.environ | ({} if has_worker else NO_WORKER)
+    node = subprocess.Popen(  # noqa: ASYNC220 - not waited for
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env
+    )
     try:
         async with Watch(home) as watch:
             await watch.attached(START_S, lambda: node.poll() is None)

@@ -51,7 +51,7 @@ class Person:
         deadline = monotonic() + SEEN_S  # a timeout cancels once, and Python 3.11 may swallow that in a pause
         while not reached():
             assert monotonic() < deadline, self.text
-            await self.pilot.pause(0.05)
+            await self.pilot.pause(0.1)  # each look may draw the whole screen
 
     async def sees(self, *words: str) -> None:
         """Wait until all texts are on the screen, wherever the cursor is, and nothing on it is too wide."""

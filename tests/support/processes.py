@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -37,3 +40,16 @@ def shares(pids: Sequence[int]) -> list[float]:
     time.sleep(WATCHED_S)
     took = time.monotonic() - began
     return [(sum(p.cpu_times()[:2]) - b) / took for p, b in zip(processes, before, strict=True)]
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Stop these processes for a while; ended ones are skipped."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

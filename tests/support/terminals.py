@@ -47,7 +47,7 @@ class Terminal:
         deadline = time.monotonic() + WAIT_S
         while not reached(screen := self.screen()):
             assert time.monotonic() < deadline, f"{what}; the screen was:\n{screen}"
-            time.sleep(0.1)
+            time.sleep(0.2)  # each look starts a process
         return screen
 
     def shows(self, *words: str) -> str:

@@ -38,6 +38,7 @@ def test_a_process_imports_nothing_that_it_must_not(imports: str, forbidden: set
     assert set(ran.stdout.split()) & forbidden == set()
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_architecture_is_drawn_from_todays_imports_none_of_which_climbs() -> None:
     found = architecture.rooms()
     floor = {room: number for number, room in enumerate(found)}

@@ -79,6 +79,7 @@ def identity_of(seed: bytes) -> Identity:
     )
 
 
+@pytest.mark.slow
 def test_ed25519() -> None:
     """All 1,024: each signs, verifies, and does not verify with another message or signature."""
     with cryptography_vectors.open_vector_file("asymmetric/Ed25519/sign.input", "r") as file:

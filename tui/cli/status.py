@@ -95,11 +95,12 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
             p.trust,
             clean_text(p.chip) or "–",
             size_text(p.budget_bytes) if p.budget_bytes else "–",
+            clean_text(p.version) or "–",
             p.address or "–",
         )
         for p in peers
     ]
-    lines = table(("Mac", "id", "state", "trust", "chip", "budget", "address"), rows)
+    lines = table(("Mac", "id", "state", "trust", "chip", "budget", "version", "address"), rows)
     return [*lines, *(clean_text(f"{p.name} ({p.short_id}): {p.problem}") for p in peers if p.problem)]
 
 

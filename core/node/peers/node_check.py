@@ -130,7 +130,8 @@ def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
     if peer.state == "needs an update":
         return Finding(name=name, state="warn", what=peer.problem)
     if peer.state in ("connected", "suspect"):
-        return Finding(name=name, state="ok", what=f"Linked, at {peer.address}.")
+        version = f"; macluster {peer.version}" if peer.version else ""
+        return Finding(name=name, state="ok", what=f"Linked, at {peer.address}{version}.")
     what = peer.problem or (f"Seen at {peer.address}." if peer.address else "Not seen now.")
     hosts = [parse_place(place).host for place in (peer.address, *peer.also_at) if place]
     if hosts and all(on_subnet(host, found) is False for host in hosts):

@@ -15,6 +15,7 @@ def result() -> HopResult:
     return measure(rounds=2, hops=5)
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_and_positive(result: HopResult) -> None:
     assert set(result.ratios) == {"sealed_over_raw_cpu", "memory_sealed_over_raw_cpu", "sealed_over_raw_rtt"}
     assert set(result.cpu_us_per_side) == set(result.rtt_us_p50) == set(MEANING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.engine.prefix_cache import tokens_of
 from core.events import Batch, BatchLane, BatchRow
 from tests.support.schedules import Schedule
@@ -37,6 +39,7 @@ def check(head: Head) -> None:
         assert row.written == len(head.answers[row.request_id])
 
 
+@pytest.mark.slow
 def test_rows_and_lanes_told_are_those_there_are_at_any_moment() -> None:
     seen = 0
     for seed in range(20_001, 20_061):

@@ -130,6 +130,7 @@ def test_lanes_differ_by_one_row_at_most_as_rows_come() -> None:
         assert sizes[-1] - sizes[0] <= 1
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
 def test_with_as_many_rows_as_stages_every_stage_has_a_lane(stages: int, rows: int, random: Random) -> None:
     """Rows end in any order, and the number of lanes in flight stays that of the stages, or of the rows if fewer."""

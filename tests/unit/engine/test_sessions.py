@@ -86,6 +86,7 @@ def test_the_hash_of_a_prefix_is_that_of_its_bytes() -> None:
     assert prefix_hash([1, 258]) == sha256(bytes([1, 0, 0, 0, 2, 1, 0, 0])).digest()
 
 
+@pytest.mark.slow
 @settings(max_examples=150 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 @pytest.mark.promise("P22")

@@ -22,6 +22,7 @@ def same(a: mx.array, b: mx.array) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and bool(mx.array_equal(a.view(mx.uint8), b.view(mx.uint8)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60 * SEARCH, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), min_size=1, max_size=6)), max_size=8))
 def test_arrays_travel_bit_for_bit(kinds: list[tuple[mx.Dtype, list[int]]]) -> None:

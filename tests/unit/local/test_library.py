@@ -10,6 +10,7 @@ import pytest
 import macluster
 
 
+@pytest.mark.slow
 def test_importing_it_imports_no_mlx_until_a_name_is_used() -> None:
     lines = """
 import sys, macluster

@@ -262,6 +262,7 @@ def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
     assert said + stream.held == "two words"
 
 
+@pytest.mark.slow
 def test_a_constraint_leaves_free_what_is_thought(tmp_path: Path, tokens: Tokens) -> None:
     digits = Constraint(kind="regex", source="[0-9]+", think_end=(7,))
     assert tokens.constrain(digits, CallRules(), [1], raw=False) == Constraint(kind="regex", source="[0-9]+")

@@ -52,7 +52,7 @@ class Macs:
         caches = (read_layout(models, self.entry),) * LAYERS
         profiles._found[self.entry.fingerprint] = SplitProfile(layers=LAYERS, cuts=(1, 2, 3, 4, 5), caches=caches)
         transfers: Any = SimpleNamespace(rates={"B": RATE})
-        table: Any = SimpleNamespace(linked=lambda: self.peers, rtt=nothing)
+        table: Any = SimpleNamespace(linked=lambda: self.peers, apart=list, rtt=nothing)
         others: Any = SimpleNamespace(last_gen=0, plan=None, curves={}, about=nothing, check=nothing)
         files = StageFiles(self.inventory, profiles, transfers, others)
         self.learns: Callable[[], None] = lambda: None  # what the worker's first report changes

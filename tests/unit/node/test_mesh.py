@@ -368,6 +368,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
         assert not rogue.is_ended(flood)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keeps", [False, True], ids=["ends them", "keeps them"])
 @pytest.mark.promise("P11")
 async def test_a_member_that_dials_all_the_time_keeps_no_other_out(

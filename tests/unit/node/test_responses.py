@@ -128,6 +128,7 @@ def test_the_events_of_an_answer_come_to_its_items() -> None:
         assert deltas == item.get("arguments", item.get("input")) or deltas == item["content"][0]["text"]
 
 
+@pytest.mark.slow
 def test_a_response_is_as_the_openai_package_publishes_it() -> None:
     # the import takes a second, in each process that collects the tests
     from openai.types.responses import Response, ResponseStreamEvent

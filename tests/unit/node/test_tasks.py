@@ -44,6 +44,7 @@ from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.recovery.room import PlanAdvisor
+from core.node.restarting import Restarting
 from core.node.ring.messages import LinkUp, PrepareStage, StageLost
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
@@ -144,6 +145,7 @@ RESTARTABLE = {
     "The look at memory": (Node, "_look_at_memory"),
     "The look at networks": (Node, "_look_at_networks"),
     "Keeping this Mac awake": (Node, "_keep_awake"),
+    "The look at the installation": (Restarting, "watch"),
     "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),

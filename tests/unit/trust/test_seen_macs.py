@@ -46,6 +46,7 @@ def test_a_flood_of_names_pushes_out_the_longest_unseen_but_no_member(path: Path
     assert path.stat().st_size < 16 * 1024
 
 
+@pytest.mark.slow
 def test_members_alone_do_not_grow_it_without_bound(path: Path) -> None:
     seen, everyone = SeenMacs(path), [device(n) for n in range(MAX_SEEN + 5)]
     for one in everyone:

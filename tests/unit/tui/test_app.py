@@ -93,6 +93,7 @@ PANES: tuple[type[Widget], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -> None:
     code = f"import sys, tui.app; print([m for m in {FORBIDDEN!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -48,6 +48,7 @@ class EmptyNode(StillNode):
         self.downloads.append(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param((120, 36), marks=pytest.mark.nightly), (80, 24)])
 async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tuple[int, int]) -> None:
     node = EmptyNode()

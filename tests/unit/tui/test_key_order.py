@@ -96,6 +96,7 @@ async def test_a_command_in_the_prompt_is_no_question() -> None:
     assert all(hasattr(app, f"action_{run.partition('(')[0]}") for run in SLASH_COMMANDS.values())
 
 
+@pytest.mark.slow
 async def test_the_focus_comes_back_to_the_prompt() -> None:
     app = app_of(Asked())
     async with app.run_test(size=(120, 36)) as pilot:

@@ -69,6 +69,7 @@ blocks = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(blocks, max_size=8).map("".join), st.integers(1, 120), st.data())
 def test_the_pieces_of_a_text_look_like_the_whole_however_it_came(text: str, limit: int, data: st.DataObject) -> None:
     done, last, at = [], NOTHING, 0

@@ -32,6 +32,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_word_draws_the_end_of_an_answer_alone_however_long_it_is(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -294,6 +294,7 @@ async def test_ctrl_c_ends_an_answer_that_waits(harness: AnswersHarness) -> None
     assert not harness.bus.now.running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_continue_prints_what_was_there_and_goes_on(
     harness: AnswersHarness,

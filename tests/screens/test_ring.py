@@ -1,4 +1,8 @@
-"""The hop screen over a real ring: its figures during an answer, the speed test, and how to stop it."""
+"""Screens over a real ring.
+
+The hop screen has figures during an answer and a speed test that can be stopped. The peers pane leaves a Mac out, in
+the last test.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,23 @@ import pytest_asyncio
 
 from core.demo import DEMO_MODEL
 from tests.support.cluster import ask, running_demo
-from tests.support.person import Person
+from tests.support.person import Person, viewer_of
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.client import NodeClient
+from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.hop import HopScreen
+from tui.screens.peer import PeerScreen
+from tui.screens.trust import TrustScreen
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hop_phases import points_of
 from tui.state.hops import Hop
+from tui.widgets.peer_pane import PeerPane
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-WAIT_S = 120.0
+LEAST = (60, 16)
 SIZES = [
     pytest.param((120, 36), id="wide"),
     pytest.param((80, 24), id="narrow", marks=pytest.mark.nightly),
@@ -141,3 +150,58 @@ async def test_without_a_ring_it_says_why_and_what_to_do(demo: Demo) -> None:
             await viewer.sees("No hops yet", "Ctrl+O chooses a model.")
             await viewer.press("s", "left", "right", "w", "p")
             await viewer.until(lambda: any("no hop to test" in note.message for note in app._notifications))
+
+
+def pointed(app: MaclusterApp) -> str:
+    """The Mac under the cursor of the trust screen."""
+    mac = app.screen.list.pointed if isinstance(app.screen, TrustScreen) else None
+    return mac.device_id if mac else ""
+
+
+async def test_the_keys_of_the_peers_pane(demo: Demo) -> None:
+    """A Mac is left out, and what is loaded next does without it."""
+    async with viewer_of(demo, (120, 36)) as someone:
+        app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
+        await someone.sees("mbp", "mini", "loaded")
+        await someone.press("escape", "1")
+        await someone.sees("●▸studio", "Enter Details", "Space Leave out")
+        await someone.press("space")
+        await someone.sees("This Mac leads the models it loads")
+        await someone.press("G", "k", "down", "up")
+        pane = app.dashboard.peers
+        assert isinstance(pane, PeerPane)
+        name = [p.name for p in app.state.snapshot.peers][-2]
+        other = macs[name]
+        await someone.sees(f"●▸{name}")
+        await someone.press("space")
+        await someone.sees("– left out ·", "is left out of the next load")
+
+        for size in ((120, 36), (80, 24), LEAST):
+            await someone.pilot.resize_terminal(*size)
+            await someone.rests()  # a closed pane gives the focus to the prompt soon after
+            await app.run_action("screen.pane(1)")
+            await someone.sees("1 Peers", "– left out")
+            await someone.opens("enter", screen=PeerScreen)
+            await someone.sees("Details", other.device_id, "● ready", "member")
+            assert max(map(len, someone.text.splitlines())) == size[0]
+            await someone.opens("t", screen=TrustScreen)
+            await someone.until(lambda: pointed(app) == other.device_id)
+            await someone.sees("key SHA-256")
+            await someone.opens("escape", screen=PeerScreen)
+            await someone.opens("x", screen=ChoiceScreen)
+            await someone.sees(f"Revoke {name}", "Cancel")
+            await someone.opens("enter", screen=PeerScreen)
+            await someone.opens("escape", screen=Dashboard)
+
+        await app.client.unload()
+        await someone.until(lambda: app.state.snapshot.plan is None)
+        await someone.until(lambda: not any(choice.loaded for choice in app.catalog.choices or ()))
+        split = next(choice.preview.plan for choice in app.catalog.choices or ())
+        assert split
+        assert other.device_id not in {s.device_id for s in split.stages}, "the list already plans without it"
+        await someone.pilot.resize_terminal(120, 36)
+        await someone.press("ctrl+o")
+        await someone.press("enter")
+        await someone.until(lambda: app.state.snapshot.plan_status == "ready")
+        assert app.state.snapshot.plan
+        assert {s.peer for s in app.state.snapshot.plan.stages} == {"studio", "mbp", "mini"} - {name}
