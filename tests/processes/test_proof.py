@@ -250,30 +250,43 @@ async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Mac
     assert "choose another version" in refused.value.fix
 
 
-async def test_unloading_while_the_whole_model_runs_ends_it_and_the_next_load_is_verified_against_it_and_answers(
+async def test_unloading_while_the_whole_model_is_read_ends_it_and_the_next_load_is_proved_against_it_and_answers(
     macs: Macs,
 ) -> None:
     """Also after a bad model."""
     (expected,) = reference(macs.model, ["a hop is"], 8)
+    references, said = macs.demo.home.references, "Proved against mlx_lm with 24 tokens: the same logits as on one Mac"
     loading = asyncio.create_task(macs.load("good", verify=True))
-    await until(lambda: any("reference_model" in line for line in our_children()))
+    await macs.demo.head.until(lambda watch: watch.now.plan_status == "loading", LOAD_S, "Loading")
     await macs.demo.head.client.unload()
-    await until(lambda: not any("reference_model" in line for line in our_children()))
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
-    loaded = await macs.load("good", verify=True)
-    assert loaded.proof.startswith("Verified: logits equal those of the whole model on one Mac (largest difference")
-    assert len(our_children()) == 4, "the whole model is gone again"
+    before = {*references.glob("*")}
+    assert (await macs.load("good")).proof.startswith(said)
+    (kept,) = ({*references.iterdir()} - before) or {max(references.iterdir(), key=os.path.getmtime)}
+    made = kept.stat()
+    assert (await macs.load("good")).proof.startswith(said)
+    assert kept.stat().st_ino == made.st_ino, "they were made once"
+    assert (await macs.load("good", verify=True)).proof.startswith(said)
+    assert kept.stat().st_ino != made.st_ino
     assert (await ask(macs.demo.head, "a hop is", 8)).tokens == expected
 
 
-async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Macs) -> None:
-    assert (await macs.load("rotten")).proof.startswith("Proved with 24 tokens"), (
-        "its checksum is remembered, and it computes"
-    )
+async def test_a_bit_that_checksums_took_for_unchanged_is_found(macs: Macs) -> None:
     with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
         await macs.load("rotten")
     assert "download the model again" in refused.value.fix
+
+
+async def test_a_mac_whose_mlx_lm_computes_otherwise_is_refused_though_its_version_is_the_same(
+    macs: Macs, made: Make
+) -> None:
+    macs.copy("skewed", made("qwen3"))
+    with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
+        await macs.load("skewed")
+    versions = f"studio (mlx-lm {version('mlx-lm')}), mbp (mlx-lm {version('mlx-lm')})"
+    assert f"Computed by {versions}." in refused.value.what
+    assert "mlx-lm on every Mac" in refused.value.fix
 
 
 async def until(reached: Callable[[], bool]) -> None:

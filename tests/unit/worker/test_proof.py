@@ -17,7 +17,6 @@ from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.models.files.block_map import BlockMap, FileFacts
 from core.models.files.model_folder import ModelFolder, read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.worker import reference_model
 from core.worker.messages import Load, Proved
@@ -37,6 +36,7 @@ from core.worker.reference_model import (
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.made import build, twin
+from tests.support.maker import make_model
 from tests.support.plans import as_ranks, plan_of
 from tests.support.rings import private_ring
 
