@@ -261,9 +261,8 @@ async def test_unloading_while_the_whole_model_is_read_ends_it_and_the_next_load
     await macs.demo.head.client.unload()
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
-    before = {*references.glob("*")}
     assert (await macs.load("good")).proof.startswith(said)
-    (kept,) = ({*references.iterdir()} - before) or {max(references.iterdir(), key=os.path.getmtime)}
+    kept = max(references.iterdir(), key=os.path.getmtime)
     made = kept.stat()
     assert (await macs.load("good")).proof.startswith(said)
     assert kept.stat().st_ino == made.st_ino, "they were made once"
