@@ -53,7 +53,10 @@ SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay", "
 # of pytest's folder: a socket's path below may have 103 bytes, and a Mac's folder for temporary files is long
 LONGEST = 35
 # they take minutes, and start first so that none runs alone at the end
-LONG = ("test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_engine.py", "test_hub_disks.py")
+LONG = (
+    "test_topologies.py", "test_atlas.py", "test_screenshots.py", "test_engine.py", "test_hub_disks.py",
+    "test_chat_screens.py", "test_three_macs.py",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -155,9 +155,21 @@ class NodeClient:
     # Start an answer; its TokenEvents and its RequestDone follow as events.
     chat = _post("/v1/chat", ChatRequest, RequestAccepted)
 
-    async def attend(self, request_id: str) -> None:
-        """Wait until the answer ends. The node cancels the answer of a client that disconnects."""
-        await self._call("GET", f"/v1/chat/{quote(request_id)}", None, Done, timeout_s=None)
+    @asynccontextmanager
+    async def attended(self, asked: ChatRequest | AnswerId) -> AsyncIterator[RequestAccepted]:
+        """Start an answer, or continue one. The node cancels it if the block, or this process, ends before."""
+        import httpx2
+
+        path = "/v1/chat/attended" if isinstance(asked, ChatRequest) else "/v1/answers/continue/attended"
+        content = msgspec.json.encode(without_defaults(asked))
+        try:
+            async with (
+                self._http.stream("POST", path, content=content, timeout=ANSWER_S) as reply,
+                aclosing(_values(reply, msgspec.json.Decoder(RequestAccepted).decode)) as values,
+            ):
+                yield await anext(values)
+        except httpx2.TransportError as error:
+            raise self._gone(error) from error
 
     async def cancel(self, request_id: str) -> None:
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
@@ -320,7 +332,7 @@ async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
                 yield line[len(_DATA) :]
 
 
-async def _values(reply: httpx2.Response, decode: Callable[[bytes], _T]) -> AsyncIterator[_T]:
+async def _values(reply: httpx2.Response, decode: Callable[[bytes], _T]) -> AsyncGenerator[_T, None]:
     """The values of a stream, skipping what only another version knows. The first is needed: a Snapshot."""
     if reply.status_code >= 400:
         await reply.aread()

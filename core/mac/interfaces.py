@@ -14,6 +14,7 @@ import psutil
 from core.address import is_link_local
 from core.events import PathKind
 from core.mac.network_kind import listed_kinds, path_kind
+from core.mac.system_command import answered
 
 _VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
 ANYWHERE: Final = ("0.0.0.0", "::")
@@ -61,7 +62,7 @@ def interfaces() -> tuple[Interface, ...]:
     """The interfaces now; the last known ones if macOS fails to list them, as it does while one of them goes."""
     global _last_known
     with suppress(OSError):
-        _last_known = interfaces_of(psutil.net_if_addrs(), psutil.net_if_stats(), listed_kinds())
+        _last_known = interfaces_of(answered(psutil.net_if_addrs()), answered(psutil.net_if_stats()), listed_kinds())
     return _last_known
 
 

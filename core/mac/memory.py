@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from core.mac.system_command import answered
 from core.settings import GB, MIB
 
 MEMORY_RESERVE_BYTES: Final = 10 * GB
@@ -21,21 +22,21 @@ FOOTPRINT_AT: Final = 16 + 7 * 8
 def physical_bytes() -> int:
     import psutil
 
-    return int(psutil.virtual_memory().total)
+    return int(answered(psutil.virtual_memory()).total)
 
 
 def used_bytes() -> int:
     """Memory in use in bytes, rounded so that small changes cause no events."""
     import psutil
 
-    memory = psutil.virtual_memory()
+    memory = answered(psutil.virtual_memory())
     return max(0, int(memory.total - memory.available)) // USED_STEP_BYTES * USED_STEP_BYTES
 
 
 def wired_bytes() -> int:
     import psutil
 
-    return int(getattr(psutil.virtual_memory(), "wired", 0))
+    return int(getattr(answered(psutil.virtual_memory()), "wired", 0))
 
 
 def default_budget(physical: int) -> int:

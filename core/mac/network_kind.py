@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +17,7 @@ from xml.parsers.expat import ExpatError
 import psutil
 
 from core.events import PathKind
+from core.mac.system_command import answered
 
 _IP_BOUND_IF: Final = 25  # of macOS; Python has no name for it
 _SO_BINDTODEVICE: Final = 25  # of Linux; Python has its name only there
@@ -46,9 +48,10 @@ def link_kind(host: str) -> str:
 
 
 def interface_of(host: str) -> str:
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address.partition("%")[0] == host for address in addresses):
-            return name
+    with suppress(OSError):
+        for name, addresses in answered(psutil.net_if_addrs()).items():
+            if any(address.address.partition("%")[0] == host for address in addresses):
+                return name
     return ""
 
 

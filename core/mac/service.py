@@ -43,10 +43,11 @@ class ServiceStep(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     may_fail: bool = False  # it undoes something that may not exist
     again_s: float = 0.0  # retry for this long
+    given: str = ""  # its standard input
 
 
 class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to write and commands to run after it."""
+    """A file to write and commands to run after it. A command may write the file itself."""
 
     file: Path
     text: str = ""  # "": remove the file after the steps
@@ -93,14 +94,14 @@ def launchd_plist(service: Service) -> str:
 
 
 def launchd_install(service: Service) -> ServicePlan:
-    """Write the plist to the state folder and install it with `sudo`."""
-    draft = service.home / PLIST.name
+    """Install the plist with `sudo`. No file of the account is read for that: another program might change it."""
+    text = launchd_plist(service)
     return ServicePlan(
-        file=draft,
-        text=launchd_plist(service),
+        file=PLIST,
+        text=text,
         steps=(
             ServiceStep(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
-            ServiceStep(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
+            ServiceStep(("sudo", "sh", "-c", f"umask 022; rm -f {PLIST}; cat > {PLIST}"), given=text),
             ServiceStep(("sudo", "launchctl", "enable", f"system/{LABEL}")),
             # launchd refuses while the one before is still ending
             ServiceStep(("sudo", "launchctl", "bootstrap", "system", str(PLIST)), again_s=EXIT_S + 5.0),
@@ -232,5 +233,5 @@ def _number(text: str) -> int | None:
 
 def _quoted(word: str) -> str:
     """Quote a word of a unit file, where % starts a systemd specifier."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"' if not word or set(word) & set(" \t\"'\\;") else escaped
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
+    return f'"{escaped}"' if not word or set(word) & set(" \t\n\"'\\;") else escaped

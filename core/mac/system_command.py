@@ -1,11 +1,22 @@
-"""Ask a command of the system, which may be missing, fail or hang. Standard library only."""
+"""Answers of the system: of a command, which may be missing, fail or hang, and of psutil. Standard library only."""
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from contextlib import suppress
+from typing import TypeVar
 
 ASK_S = 5.0
+
+_T = TypeVar("_T")
+
+
+def answered(answer: _T | None) -> _T:
+    """Check an answer of psutil, which on some Macs is None. Raises OSError then."""
+    if answer is None:
+        raise OSError(errno.EIO, "it gives no answer")
+    return answer
 
 
 def said(*command: str) -> str:

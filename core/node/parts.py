@@ -75,6 +75,8 @@ def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:
     assessment = TrustAssessment(store, seen, faults, identity.text_id, home.root)
     name = assessment.listed_name(identity.text_id) or config.name
     journal = Journal(home.log, name, bus)
+    if seen.problem:
+        journal.warn(f"{seen.problem} Until then this node remembers no strangers.")
     if newer := newer_files(home):
         said = "this node doesn't use them and leaves them as they are. Use that macluster."
         journal.warn(f"A newer macluster wrote {', '.join(newer)}: {said}")

@@ -17,6 +17,7 @@ class DownloadRequest(Body, frozen=True, kw_only=True):
     revision: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,99}\Z")] = "main"  # branch, tag or commit
     split: bool = False  # config and headers only; each Mac fetches its share of the weights when loading
     bytes_per_s: Size = 0  # limit; 0: none
+    anyway: bool = False  # download all of it even if the disk seems too full: macOS frees purgeable space later
 
 
 TransferChange = Literal["stop", "pause", "resume", "limit"]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from core.errors import IdentityError
+from core.errors import IdentityError, MaclusterError
 from core.settings import Home
 from core.trust.file_formats import JsonFile
 from core.trust.identity import parse_text_id, text_id
@@ -23,9 +23,15 @@ class SeenMacs:
     """First sightings (seconds since the epoch) of at most 256 device ids; the one not met for longest goes first."""
 
     def __init__(self, path: Path) -> None:
-        """Raises TrustError if the file is damaged or not private; a newer one counts as empty."""
+        """A newer file counts as empty, and so does one with a `problem`: damaged, or not private."""
         self._path = path
-        self._first = _read(path) if os.path.lexists(path) and not _FILE.is_newer(path) else {}
+        self.problem: MaclusterError | None = None
+        self._first: dict[bytes, float] = {}
+        try:
+            if os.path.lexists(path) and not _FILE.is_newer(path):
+                self._first = _read(path)
+        except MaclusterError as error:
+            self.problem = error
         self._before = frozenset(self._first)
         self._saved = list(self._first)
 
@@ -40,7 +46,9 @@ class SeenMacs:
             del self._first[next((i for i in self._first if i not in members), device_id)]
 
     def save(self) -> None:
-        """Write the file if it changed. Raises TrustError."""
+        """Write the file if it changed. Raises TrustError, also for the `problem` that the file had."""
+        if self.problem:
+            raise self.problem
         if self._saved != list(self._first):
             lines = [(text_id(i), first) for i, first in self._first.items()]
             _FILE.write(self._path, lines)

@@ -197,10 +197,18 @@ class Head:
         Mac it may be ahead of it.
         """
         self._rows[rest.request_id].request = rest
-        if not self.pipeline.chooses:
-            self.pipeline.send_word(Dismiss(bytes.fromhex(rest.request_id)), rest.admit)
-            for word in written_of(rest):
-                self.pipeline.send_word(word)
+        if self.pipeline.chooses:
+            return
+        self._dismiss([rest.request_id])
+        try:
+            check_admission(rest.admit)
+        except UsageError as error:  # penalties look at more than there was at first
+            self._scheduler.cancel(rest.request_id)
+            self._fail([rest.request_id], error.problem)
+            return
+        self.pipeline.send_word(rest.admit)
+        for word in written_of(rest):
+            self.pipeline.send_word(word)
 
     def _put(self, work: Work | None) -> None:
         sealed_s = self.pipeline.sealed_s

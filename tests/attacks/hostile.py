@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import pre_tokenizers
 
-from core.models.made.maker import make_model
+from tests.support.maker import make_model
 
 
 def payloads(marker: str) -> tuple[str, ...]:

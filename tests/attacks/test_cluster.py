@@ -22,13 +22,13 @@ import pytest
 import pytest_asyncio
 
 from core.events import LogLine
-from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.disks.conversations import SUFFIX
 from core.requests.answers import Message
 from core.requests.conversations import Conversation, KeptTurn
 from tests.attacks.victim import port_of
 from tests.support.cluster import ask, running_demo
+from tests.support.maker import make_model
 from tui.cli.demo import Demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

@@ -18,7 +18,6 @@ from core.events import Transfer
 from core.link.frames import FrameType
 from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
-from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.message_table import MessageTable
@@ -46,6 +45,7 @@ from core.requests.disks import CopyRequest
 from core.settings import MIB, Home
 from tests.support.contexts import context_of
 from tests.support.copies import Links, Pair, held_model_named, pair
+from tests.support.maker import make_model
 from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of

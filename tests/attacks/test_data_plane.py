@@ -24,7 +24,6 @@ from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
 from core.local.bare_worker import HOST
 from core.local.plans import digest_of
-from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
 from core.worker.messages import Connect, LinkBroken, Linked
@@ -40,6 +39,7 @@ from core.worker.work_frames import (
 from tests.attacks.mutations import mutate
 from tests.attacks.relays import Meddler, Middle, Way
 from tests.attacks.victim import DEEP, HIDDEN, Stranger, reckless
+from tests.support.maker import make_model
 from tests.support.search import SEARCH
 from tests.support.worker_ring import LINK_S, WorkerRing, worker_ring
 

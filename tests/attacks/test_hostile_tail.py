@@ -19,7 +19,6 @@ from core.link.frames import FrameType
 from core.link.network_paths import NetworkPath
 from core.local.bare_worker import HOST
 from core.local.plans import digest_of
-from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
 from core.worker.messages import AnswerDone, Connect, LinkBroken, StageSample
@@ -34,6 +33,7 @@ from core.worker.work_frames import (
     read_work,
 )
 from tests.attacks.victim import DEEP, HIDDEN
+from tests.support.maker import make_model
 from tests.support.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 
 pytestmark = pytest.mark.slow

@@ -21,10 +21,10 @@ from core.models.files.catalog import Catalog
 from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import BeginOrder, FetchOrder
 from core.models.files.hub_reader import check_endpoint, headers_for, redirected
-from core.models.made.maker import make_model
 from core.node.disks import hub_transfers
 from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from tests.support.hub import Hub, point_at, running_hub
+from tests.support.maker import make_model
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from core.errors import BadModel, MaclusterError
 from core.events import Transfer
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.disks.block_serving import BlockPort, served_model
 from core.node.disks.byte_links import ByteLinks
@@ -35,6 +34,7 @@ from core.numbers import MOST
 from core.requests.plans import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
 from tests.support.macs import cluster, mac
+from tests.support.maker import make_model
 from tests.support.models import fingerprint
 from tests.support.node_messages import HELD, STATUS, from_frame
 from tests.support.nodes import HOST, own_port, paired_home, running_node

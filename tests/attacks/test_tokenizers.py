@@ -18,7 +18,6 @@ import pytest_asyncio
 
 from core.answer_parts import TextPart
 from core.errors import BadModel, NodeError
-from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded, Refused
 from core.models.text.tokenizer import Tokens
 from core.node.answers import tokenizer_process
@@ -26,6 +25,7 @@ from core.node.answers.tokenizer import Tokenizer
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message
 from core.settings import MIB
+from tests.support.maker import make_model
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

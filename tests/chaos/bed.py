@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from core.events import Recovery, RecoveryState
-from core.models.made.maker import make_model
 from tests.chaos.cluster import Cluster, running
 from tests.chaos.mac import Mac, Setup
 from tests.chaos.network import Meddler, Net, net
 from tests.chaos.trial import Fault, Point, Tried, Undisturbed, disturb
+from tests.support.maker import make_model
 
 Where = Literal["desk", "lan", "pair", "skewed", "mirrored", "two-ranks", "three-ranks"]
 

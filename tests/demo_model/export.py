@@ -15,9 +15,9 @@ import mlx.nn as nn
 from mlx.utils import tree_unflatten
 from mlx_lm.models import llama
 
-from core.models.made.maker import write_weights
 from tests.demo_model.network import Size
 from tests.demo_model.train import read_weights
+from tests.support.maker import write_weights
 
 CONTEXT: Final = 4096
 # two ranks can share the inputs of every matrix by groups of this size; each has the whole embedding

@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from core.events import LogLine
-from core.models.made.maker import make_model
 from core.node.config import ApiOptions
 from tests.fuzz.target import Target
 from tests.support.api import KEY, ServedHarness, served_harness
+from tests.support.maker import make_model
 
 PAGE = "http://pages.example"
 _STEPS = 60  # turns of the event loop; no request here waits for anything else

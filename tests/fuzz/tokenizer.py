@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import MaclusterError, ModelError
-from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded, Encode, Encoded, EndStream, ReadTokenizer, TokenizerRead
 from core.models.text.vocabulary import read_vocabulary
 from core.node.answers import tokenizer_process
@@ -23,6 +22,7 @@ from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests.answers import Message
 from core.settings import MIB
 from tests.fuzz.target import Target
+from tests.support.maker import make_model
 
 TOKENS: Final = range(40)
 VOCABULARY: Final = 600

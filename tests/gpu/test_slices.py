@@ -18,11 +18,11 @@ from core.engine.ring_model import RingModel
 from core.events import Topology
 from core.local.local_ring import local_ring
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.metal import fault_of, working_set_bytes
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.slices import STEPS, TOLERANCE, compared, logits_of, reference
+from tests.support.maker import make_model
 from tests.support.worker_ring import ask, worker_ring
 
 pytestmark = [

@@ -24,11 +24,11 @@ import psutil
 
 from core.errors import MaclusterError
 from core.events import FinishReason, Recovery
-from core.models.made.maker import make_model
 from core.requests.plans import LoadRequest
 from core.settings import Home
 from tests.support.cluster import Answer, ask
 from tests.support.lan import inside, ip, lan
+from tests.support.maker import make_model
 from tests.support.nodes import paired_home
 from tui.cli.watch import Watch
 

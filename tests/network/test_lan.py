@@ -18,13 +18,13 @@ import pytest
 
 from core.address import parse_place
 from core.events import PairingChanged, PathKind, Peer, TokenEvent
-from core.models.made.maker import make_model
 from core.requests.checks import SpeedRequest
 from core.requests.plans import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask, begin, finish, reference, tokens_seen
 from tests.support.lan import give_ipv6, inside, ip, lan, leave_ipv4, plug, unplug
+from tests.support.maker import make_model
 from tests.support.taps import Fate, cable, can_network, wire_to_bridge
 from tui.cli.watch import Watch
 

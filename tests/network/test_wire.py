@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from tests.network.wiretap import LONG, PROMPT
+from tests.support.maker import make_model
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.models.made.maker import make_model
 from tests.support.cluster import Make
+from tests.support.maker import make_model
 
 
 @pytest.fixture(scope="session")

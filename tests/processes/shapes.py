@@ -29,12 +29,12 @@ from core.errors import UsageError
 from core.events import Topology
 from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
-from core.models.made.maker import make_model
 from core.models.text.grammar_check import check
 from core.models.text.tokenizer import Tokens
 from core.models.text.vocabulary import Vocabulary, read_vocabulary
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
+from tests.support.maker import make_model
 from tests.support.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
 
 ROWS: Final = 16

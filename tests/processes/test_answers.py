@@ -18,12 +18,12 @@ import pytest_asyncio
 from core.demo import DEMO_MODEL
 from core.errors import Busy
 from core.events import RequestStarted
-from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.settings import DEFAULT_ROWS, PREFILL_CHUNK, QUEUE_LIMIT
 from tests.support.borrowing import borrowing
 from tests.support.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
 from tests.support.command import macluster
+from tests.support.maker import make_model
 from tui.cli.demo import Demo
 from tui.cli.pair_bench import PairWays
 from tui.cli.parser import DEMO_PROMPT
@@ -133,7 +133,7 @@ async def test_an_answer_whose_client_is_lost_is_not_written_for_nobody(
     environment = {**os.environ, "MACLUSTER_HOME": str(demo.home.root)}
     command = [sys.executable, "-m", "tui.cli.main", "run", str(model), "-p", "for nobody", "--max-tokens", "3000"]
     client = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        *command, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
 
     def lonely(watch: Watch) -> set[str]:
@@ -142,8 +142,6 @@ async def test_an_answer_whose_client_is_lost_is_not_written_for_nobody(
     await head.until(lambda w: len(lonely(w)) == 1, ANSWER_S, "Asking")
     (request_id,) = lonely(head)
     await tokens_seen(head, request_id, 7)
-    assert client.stdout
-    assert await client.stdout.read(1), "it shows the answer, so it attends to it"
     other = await begin(head, "and the others go on", 48)
     client.send_signal(number)
     done = (await finish(head, request_id)).done

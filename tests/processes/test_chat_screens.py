@@ -1,10 +1,12 @@
-"""The screens of conversations and of the batch, on real nodes that several people ask."""
+"""Conversations and the batch on the screens of real nodes that several people ask; then answers that are cut off."""
 
 from __future__ import annotations
 
+import json
 import stat
+import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -14,12 +16,16 @@ import pytest
 import pytest_asyncio
 from textual.widgets import Input
 
-from core.events import Batch
+from core.events import Batch, TokenEvent
+from core.models.text.tokenizer import Tokens
 from core.requests.answers import ChatRequest, Message
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo
 from core.requests.plans import LoadRequest
-from tests.support.cluster import ANSWER_S, Make, running_demo
+from core.sampling_options import Sampling
+from tests.support.cluster import ANSWER_S, GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
+from tests.support.command import macluster
 from tests.support.person import Person
+from tests.support.restarting import kill_head, start_head
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.cli.status import status_facts, status_lines
@@ -40,6 +46,10 @@ TOKENS: Final = 120
 FEW: Final = 12
 WIDE: Final = (120, 36)
 NARROW: Final = (80, 24)
+PROMPT: Final = "tell me about hops"
+COUNT: Final = 160
+KILLED_AT: Final = 20
+WARM: Final = Sampling(temperature=0.8, logit_bias={2: -100.0})  # no eos
 LONG: Final = 3600  # four of them fit the context, and they last long enough to look at
 SIZES: Final = [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow", marks=pytest.mark.nightly)]
 
@@ -64,7 +74,7 @@ def head(demo: Demo) -> Watch:
     return demo.head
 
 
-async def begin(head: Watch, name: str, tokens: int = TOKENS) -> str:
+async def begin_long(head: Watch, name: str, tokens: int = TOKENS) -> str:
     message = Message(role="user", content=f"Tell me about {name}")
     request = ChatRequest(messages=(message,), max_tokens=tokens, min_tokens=tokens)
     return (await head.client.chat(request)).request_id
@@ -81,7 +91,7 @@ async def stop_all(head: Watch) -> None:
 
 async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
     started, before = monotonic(), len(head.seen)
-    ids = [await begin(head, f"hop {number}") for number in range(ASKED)]
+    ids = [await begin_long(head, f"hop {number}") for number in range(ASKED)]
     await head.until(
         lambda w: [row.request_id for row in w.now.batch.rows] == ids, ANSWER_S, "Being told of all of them"
     )
@@ -120,7 +130,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
         await person.until(lambda: app.focused is app.dashboard.prompt)
         await person.press("escape", "B")
         await person.sees("No requests running")
-        ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
+        ids = [await begin_long(head, f"lane {number}", LONG) for number in range(ASKED)]
         await shown(person, ids, WIDE)
         await person.press("j", "j", "x")
         await person.sees("another program", "Let it continue", ids[2][:8])
@@ -157,7 +167,7 @@ async def test_the_answer_of_the_chat_is_marked_and_stopped_without_a_question(h
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
-        others = [await begin(head, "others", LONG) for _ in range(ROWS)]
+        others = [await begin_long(head, "others", LONG) for _ in range(ROWS)]
         await person.press(*"why", "enter")
         await person.until(lambda: bool(app.state.answer and app.state.answer.request_id))
         await person.press("shift+tab", "B")
@@ -441,7 +451,7 @@ async def test_a_conversation_is_kept_as_a_session_taken_up_and_deleted(demo: De
 
 
 async def test_a_new_window_says_that_another_one_s_answer_is_being_written(head: Watch) -> None:
-    written = await begin(head, "another window", LONG)
+    written = await begin_long(head, "another window", LONG)
     app = MaclusterApp(head.client)
     async with app.run_test(size=NARROW) as pilot:
         person = Person(app, pilot)
@@ -451,3 +461,97 @@ async def test_a_new_window_says_that_another_one_s_answer_is_being_written(head
         await pilot.resize_terminal(*WIDE)
         await person.sees("● writing")
         await stop_all(head)
+
+
+# ---- the head's node dies in the middle of an answer, or its disk is full: what is written is kept, and continues
+
+
+@pytest.fixture(scope="module")
+def expected(demo: Demo) -> list[int]:
+    """The answer of mlx-lm."""
+    (tokens,) = reference(Path(demo.model), [PROMPT], COUNT)
+    assert len(set(tokens)) >= COUNT // 2, "a reference that repeats one token proves nothing"
+    return tokens
+
+
+async def printed(demo: Demo, *words: str) -> str:
+    """Output of a command, which must succeed."""
+    said = await macluster(demo.home.root, *words)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+async def test_answers_go_on_after_the_heads_node_was_killed(demo: Demo, expected: list[int]) -> None:
+    head = demo.head
+    greedy, warm = [await begin(head, PROMPT, COUNT, sampling=sampling) for sampling in (GREEDY, WARM)]
+    for request in (greedy, warm):
+        await tokens_seen(head, request, KILLED_AT)
+    await kill_head(demo)
+    seen = [e for e in head.seen if isinstance(e, TokenEvent)]
+
+    head = await start_head(demo)
+    unfinished = {begun.request_id: begun for begun in await head.client.unfinished()}
+    assert unfinished.keys() == {greedy, warm}
+    status = await printed(demo, "status")
+    assert f"Unfinished answers: 2. `macluster run {unfinished[greedy].model} --continue`" in status
+    for request, begun in unfinished.items():
+        shown = [event for event in seen if event.request_id == request]
+        assert len(shown) < COUNT, "it was killed too late"
+        assert (begun.max_tokens, begun.messages[0].content) == (COUNT, PROMPT)
+        assert begun.tokens >= len(shown)
+        assert begun.text.startswith("".join(event.text for event in shown))
+        facts = json.loads(await printed(demo, "run", demo.model, "--continue", request, "--json"))
+        assert facts["finish_reason"] == "length"
+        assert len(facts["tokens"]) == COUNT - begun.tokens
+        assert facts["text"].startswith(begun.text)
+        if request == greedy:
+            assert facts["tokens"] == expected[begun.tokens :]
+            stream = Tokens.load(Path(demo.model)).stream(is_chat=True)
+            assert facts["text"] == "".join(map(stream.add, expected)) + stream.held
+    assert await head.client.unfinished() == []
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of 256 KiB, almost full."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(path: Path, pages_left: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            file.truncate(file.tell() - pages_left * 4096)
+
+
+async def test_a_full_disk_ends_the_answer_and_costs_nothing_that_was_written(demo: Demo, expected: list[int]) -> None:
+    folder = demo.home.root / "token-logs"
+    with small_disk(folder):
+        earlier = await ask(demo.head, PROMPT, 20)
+        (log,) = folder.iterdir()
+        before = log.read_bytes()
+        fill(folder / "something else", pages_left=1)
+        cut = await ask(demo.head, PROMPT, COUNT)
+        assert cut.done.problem
+        assert cut.done.problem.what == "The answer can't be saved on this Mac's disk: No space left on device."
+        assert "Free some space" in cut.done.problem.fix
+        assert 0 < len(cut.tokens) < COUNT
+        assert cut.tokens == expected[: len(cut.tokens)]
+        assert log.read_bytes() == before
+        (folder / "something else").unlink()
+        (begun,) = await demo.head.client.unfinished()
+        assert begun.tokens == len(cut.tokens)
+        facts = json.loads(await printed(demo, "run", begun.model, "--continue", "--json"))
+        assert facts["tokens"] == expected[begun.tokens :]
+        assert (await ask(demo.head, PROMPT, 20)).tokens == earlier.tokens

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from core.models.made.maker import make_model
 from core.requests.trace import PHASES, StageTrace
 from core.trace.perfetto import perfetto_trace
 from core.trace.phases import flights, steps_of
+from tests.support.maker import make_model
 from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 from tests.support.worker_ring import WorkerRing, worker_ring

@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from core.events import RequestDone, TokenEvent
-from core.models.made.maker import make_model
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, reference, running_demo
 from tests.support.command import macluster
+from tests.support.maker import make_model
 from tests.support.nodes import free_port, paired_home, running_node
 from tests.support.person import Person
 from tests.support.terminals import Terminal

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
 from core.settings import MIB
 from tests.processes.reader import LAYERS
 from tests.support.checkpoints import blocks_of_mxfp4, mixed_bits, one_tensor_per_expert
+from tests.support.maker import make_model
 
 pytestmark = [
     pytest.mark.slow,

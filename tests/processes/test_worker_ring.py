@@ -10,9 +10,9 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from core.errors import LinkError, ModelNotFound, WorkerDied, WorkerError
-from core.models.made.maker import make_model
 from core.worker.messages import Token
 from tests.benches.stage_timeline import activity, timeline
+from tests.support.maker import make_model
 from tests.support.worker_ring import a_request, ask, worker_ring
 
 PROMPT = (101, 102, 103, 104)

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 
-from core.models.made.made_configs import FAMILIES as MADE
-from core.models.made.made_configs import Shape
-from core.models.made.maker import random_model, write_weights
+from core.models.made.maker import random_model
 from tests.real.packages import kept, package
+from tests.support.made_configs import FAMILIES as MADE
+from tests.support.made_configs import Shape
+from tests.support.maker import write_weights
 
 ROWS: Final = 128  # checkpoints round the size of a vocabulary up to a multiple
 

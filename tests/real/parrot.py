@@ -14,7 +14,8 @@ from typing import Any, Final
 import mlx.core as mx
 
 from core.demo import DEMO_MODEL
-from core.models.made.maker import random_model, write_weights
+from core.models.made.maker import random_model
+from tests.support.maker import write_weights
 
 CONTEXT: Final = 131_072
 WIDE: Final = 64

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.models.made.maker import make_model
 from core.settings import Home
 from tests.screens.conftest import Open
+from tests.support.maker import make_model
 from tests.support.nodes import own_port, running_node
 from tests.support.terminals import Terminal, assert_gone, paused_at
 

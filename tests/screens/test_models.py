@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from core.models.made.maker import make_model
 from tests.support.cluster import running_demo
 from tests.support.hub import Hub, running_hub
+from tests.support.maker import make_model
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
 from tui.screens.dashboard import Dashboard

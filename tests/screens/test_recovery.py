@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.models.made.maker import make_model
 from tests.screens.conftest import Open
+from tests.support.maker import make_model
 from tests.support.terminals import Terminal, paused_at
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.models.made.maker import make_model
 from core.requests.plans import LoadRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
+from tests.support.maker import make_model
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
 from tui.screens.dashboard import Dashboard

@@ -18,7 +18,6 @@ from core.events import (
     TokenEvent,
     TrustChanged,
 )
-from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
@@ -44,6 +43,7 @@ from core.worker.messages import (
 )
 from tests.support.contexts import context_of
 from tests.support.macs import mac
+from tests.support.maker import make_model
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
 from tests.support.tokenizers import TokenizerHere, read_here

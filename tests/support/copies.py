@@ -15,7 +15,6 @@ from core.events import Transfer
 from core.link.frames import Buffer
 from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
-from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
@@ -27,6 +26,7 @@ from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
 from core.node.disks.transfer_progress import QueuedTransfer, TransferPhase, TransferProgress
 from tests.support.macs import cluster, mac
+from tests.support.maker import make_model
 from tests.support.models import read_entry
 from tests.support.node_messages import from_frame
 from tests.support.tasks import tasks_of

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.models.made.made_configs import FAMILIES, Shape, base, llama, sliding
+from tests.support.made_configs import FAMILIES, Shape, base, llama, sliding
 
 
 def _qwen2(shape: Shape) -> dict[str, Any]:

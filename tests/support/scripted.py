@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import mlx.core as mx
 
-from core.models.made.maker import EOS, SPECIALS, make_model, random_model, write_weights
+from core.models.made.maker import EOS, SPECIALS, random_model
+from tests.support.maker import make_model, write_weights
 
 VOCAB: Final = 640
 _LOUD: Final = 50.0  # an embedding so large that the layers add little to it

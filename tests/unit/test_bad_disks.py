@@ -22,7 +22,6 @@ from core.errors import (
 )
 from core.models.files.catalog import BrokenModel, Catalog, read_model
 from core.models.files.manifest import Manifests
-from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.token_log import AnswerRecord, TokenLog, forget_shared, read_token_log, unfinished
 from core.node.disks.conversations import Conversations
@@ -36,6 +35,7 @@ from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from tests.support.disks import make_unreadable
 from tests.support.macs import bundle, chain, mac
+from tests.support.maker import make_model
 from tui.control import preferences
 
 SECRET = b"s" * 32
@@ -87,7 +87,7 @@ READERS: dict[str, tuple[str, type[MaclusterError], Callable[[Path], object]]] =
     "key": ("identity/identity.pem", IdentityError, lambda f: load_or_create(f / "identity", use_keychain=False)),
     "leaf": ("identity/identity.crt", IdentityError, lambda f: load_or_create(f / "identity", use_keychain=False)),
     "passphrase": ("identity/passphrase", IdentityError, lambda f: load_or_create(f / "identity", use_keychain=False)),
-    "seen": ("seen", TrustError, lambda f: SeenMacs(f / "seen")),
+    "seen": ("seen", TrustError, lambda f: SeenMacs(f / "seen").save()),
     "attempts": ("attempts", PairingError, lambda f: PairingAttempts(f / "attempts").check()),
     "log": (f"tokens/{ONE}.mct", SealError, lambda f: read_token_log(f / "tokens" / f"{ONE}.mct", SECRET)),
     "session": (f"sessions/{ONE}.mcs", SessionError, lambda f: whole_session(f / "sessions" / f"{ONE}.mcs")),

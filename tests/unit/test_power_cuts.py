@@ -23,7 +23,6 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_w
 from core.models.files.block_writer import BlockWriter
 from core.models.files.freeing_blocks import let_go
 from core.models.files.manifest import Manifests
-from core.models.made.maker import make_model
 from core.node.answers.token_log import AnswerRecord, TokenLog, read_token_log, unfinished
 from core.node.disks.conversations import Conversations
 from core.node.peers.addresses import read_proven, write_proven
@@ -38,6 +37,7 @@ from core.trust.roster.store import RosterStore
 from core.trust.sealed_files import forget, read_sealed, write_sealed
 from core.trust.seen_macs import SeenMacs
 from tests.support.macs import bundle, chain, mac
+from tests.support.maker import make_model
 from tests.support.power import power_cuts
 from tui.control import preferences
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -43,22 +43,19 @@ async def answer(
     """
     begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
     printed = _Answer(len(watch.seen), begun, on_text, as_it_comes=not as_json)
-    asking = asyncio.create_task(
-        watch.client.chat(asked)
-        if isinstance(asked, ChatRequest)
-        else watch.client.go_on(AnswerId(request_id=asked.request_id))
-    )
-    try:
-        printed.begin((await asyncio.shield(asking)).request_id)
-        async with _attended(watch, printed.request_id):
+    wanted = asked if isinstance(asked, ChatRequest) else AnswerId(request_id=asked.request_id)
+    async with AsyncExitStack() as attended:
+        asking = asyncio.create_task(attended.enter_async_context(watch.client.attended(wanted)))
+        try:
+            printed.begin((await asyncio.shield(asking)).request_id)
             await _until_done(watch, printed)
-    except asyncio.CancelledError:
-        with contextlib.suppress(MaclusterError, TimeoutError):  # a node that ended has stopped the answer, too
-            printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
-            await watch.client.cancel(printed.request_id)
-            await watch.until(printed.is_done, CANCEL_S, "Cancelling")
-            printed.print_end(watch, more or {}, of_workers, hops=False)
-        raise
+        except asyncio.CancelledError:
+            with contextlib.suppress(MaclusterError, TimeoutError):  # a node that ended has stopped the answer, too
+                printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
+                await watch.client.cancel(printed.request_id)
+                await watch.until(printed.is_done, CANCEL_S, "Cancelling")
+                printed.print_end(watch, more or {}, of_workers, hops=False)
+            raise
     printed.print_end(watch, more or {}, of_workers, hops=hops)
     assert printed.done is not None
     if printed.done.problem:
@@ -68,17 +65,6 @@ async def answer(
 
 def print_piece(text: str) -> None:
     print(clean_text(text), end="", flush=True)
-
-
-@asynccontextmanager
-async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
-    """Cancel the answer if this process ends before it."""
-    attending = asyncio.create_task(watch.client.attend(request_id))
-    try:
-        yield
-    finally:
-        attending.cancel()
-        await asyncio.gather(attending, return_exceptions=True)
 
 
 async def _until_done(watch: Watch, printed: _Answer) -> None:

@@ -51,11 +51,10 @@ async def install_service(args: argparse.Namespace) -> None:
         if _is_mac():
             check_key(home)
         private_folder(home.root)
-        plan.file.parent.mkdir(parents=True, exist_ok=True)
-        plan.file.write_text(plan.text)
+        if not _is_mac():
+            plan.file.parent.mkdir(parents=True, exist_ok=True)
+            plan.file.write_text(plan.text)
         _run(plan.steps)
-        if _is_mac():
-            plan.file.unlink(missing_ok=True)
     notes = ["With FileVault it starts after someone has unlocked this Mac."] if _is_mac() else []
     notes.append("A node that runs now continues; the service takes over when it ends.")
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "started", notes))
@@ -168,7 +167,15 @@ def _tried(step: ServiceStep) -> str:
     """Why the step failed, or ""."""
     quiet = subprocess.DEVNULL if step.may_fail else None
     try:
-        ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
+        ran = subprocess.run(
+            step.words,
+            input=step.given or None,
+            text=True,
+            stdout=sys.stderr,
+            stderr=quiet,
+            timeout=STEP_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _reason(error)
     return f"status {ran.returncode}" if ran.returncode else ""

@@ -43,6 +43,8 @@ def add_download(command: argparse.ArgumentParser) -> None:
     which.add_argument("--split", action="store_true", help="give each Mac only its own layers")
     command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
     command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
+    seems = "download the whole model even if the disk seems too full, as macOS frees purgeable space later"
+    command.add_argument("--anyway", action="store_true", help=seems)
 
 
 def add_copy(command: argparse.ArgumentParser) -> None:
@@ -77,7 +79,8 @@ def _limit(text: str) -> int:
 
 async def download(args: argparse.Namespace) -> None:
     """Download a model to this Mac, or to each Mac its layers; Ctrl+C stops, the same command continues."""
-    request = msgspec.structs.replace(download_of(args.repo, args.revision), bytes_per_s=args.limit)
+    asked = download_of(args.repo, args.revision)
+    request = msgspec.structs.replace(asked, bytes_per_s=args.limit, anyway=args.anyway)
     async with watching(home_of(args)) as watch:
         if args.split or (not args.whole and await _wants_split(watch, request.repo)):
             return await _download_split(watch, args, request)

@@ -19,17 +19,7 @@ from tui.state.hop_history import last_of
 from tui.state.hop_phases import WINDOWS_S, points_of
 from tui.state.hops import Hop, ring_of
 from tui.state.state import UiState, cleaned
-from tui.widgets.hop_details import (
-    SpeedTest,
-    chart_content,
-    frames_word,
-    phases_content,
-    ring_content,
-    speed_content,
-    title_content,
-    window_word,
-    worth_content,
-)
+from tui.widgets import hop_details
 from tui.widgets.text_view import TextView
 
 STOPS: Final = 5
@@ -58,7 +48,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         self._at = self._ring.hops.index(self._ring.slowest) if self._ring.slowest else 0
         self._window = 0
         self._is_paused = False
-        self._tests: dict[tuple[str, str], SpeedTest] = {}
+        self._tests: dict[tuple[str, str], hop_details.SpeedTest] = {}
         self._chart, self._speed = TextView(), TextView(id="speed")
         self._phases, self._worth = TextView(), TextView(id="worth")
         self._all = TextView(id="all")
@@ -81,24 +71,24 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
     def _draw(self, width: int) -> None:
         hop = self.hop
-        test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
-        self._title.draw(title_content(self._picture, self._ring, hop, test, width))
+        test = self._tests.get(hop.pair, hop_details.SpeedTest()) if hop else hop_details.SpeedTest()
+        self._title.draw(hop_details.title_content(self._picture, self._ring, hop, test, width))
         window_s = WINDOWS_S[self._window]
-        self._time.border_title = Content(f"Time per frame · {window_word(window_s)}")
+        self._time.border_title = Content(f"Time per frame · {hop_details.window_word(window_s)}")
         self._time.border_subtitle = Content("paused · p resumes") if self._is_paused else None
         if hop is None:
             self._chart.draw(Content(_why_none(self._picture)))
             self._phases.draw(Content.styled("No hop to show.", DIM))
             return
         inside = self._chart.size.width
-        self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
-        self._speed.draw(speed_content(test, self._state.speed_test, inside))
-        self._all.draw(ring_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._chart.draw(hop_details.chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._speed.draw(hop_details.speed_content(test, self._state.speed_test, inside))
+        self._all.draw(hop_details.ring_content(self._picture, self._ring, hop, self._now, window_s, inside))
         points = points_of(self._picture, hop.pair, self._now, window_s) or last_of(self._picture.past, hop.pair)
         width = self._where.scrollable_content_region.width
-        self._phases.draw(phases_content(hop, points, width))
-        self._where.border_subtitle = Content(frames_word(points)) if points else None
-        self._worth.draw(worth_content(self._ring, hop, test))
+        self._phases.draw(hop_details.phases_content(hop, points, width))
+        self._where.border_subtitle = Content(hop_details.frames_word(points)) if points else None
+        self._worth.draw(hop_details.worth_content(self._ring, hop, test))
 
     @property
     def _is_testing(self) -> bool:
@@ -107,11 +97,11 @@ The speed test sends empty and then full messages between the two Macs, encrypte
     async def _measure(self, pair: tuple[str, str]) -> None:
         try:
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
-            self._show_result(pair, SpeedTest(result=found))
+            self._show_result(pair, hop_details.SpeedTest(result=found))
         except MaclusterError as error:
-            self._show_result(pair, SpeedTest(problem=cleaned(error.problem)))
+            self._show_result(pair, hop_details.SpeedTest(problem=cleaned(error.problem)))
 
-    def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
+    def _show_result(self, pair: tuple[str, str], test: hop_details.SpeedTest) -> None:
         self._tests[pair] = test
         self.redraw()
         # text with new lines is laid out after the next refresh; only then its end is known
@@ -147,7 +137,9 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         elif self._is_testing:
             self.app.notify("A speed test is running. Esc stops it.")
         else:
-            self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may already be queued
+            self._show_result(
+                hop.pair, hop_details.SpeedTest(is_running=True)
+            )  # at once: the next key may already be queued
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:

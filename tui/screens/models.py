@@ -16,19 +16,9 @@ from tui.control.keymap import MODELS
 from tui.screens.base import NodeScreen, Sources
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
+from tui.state import load_options
 from tui.state.disks import comes_here, copies_of, with_coming
 from tui.state.format import DIM, context_length, gigabytes_short, plural
-from tui.state.load_options import (
-    as_preview,
-    context_of,
-    contexts,
-    with_balance,
-    with_bits,
-    with_context,
-    with_parallelism,
-    with_topology,
-    with_wire,
-)
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
@@ -117,7 +107,7 @@ class ModelsScreen(NodeScreen):
         choice = self.list.pointed
         self._point()
         if choice is not None and choice.path and choice.preview.plan is not None and choice.preview.cuts is None:
-            self._models.examine(as_preview(self._catalog.options(choice)))
+            self._models.examine(load_options.as_preview(self._catalog.options(choice)))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         choice = self.list.pointed
@@ -129,7 +119,7 @@ class ModelsScreen(NodeScreen):
             self.action_download()
         elif not self._catalog.is_planned(choice):
             self.app.notify("Still planning your choice. Press Enter when the preview shows it.")
-            self._models.examine(as_preview(self._catalog.options(choice)), at_once=True)
+            self._models.examine(load_options.as_preview(self._catalog.options(choice)), at_once=True)
         else:
             self._loads_here = True
             self._models.load(self._catalog.options(choice))
@@ -192,29 +182,29 @@ class ModelsScreen(NodeScreen):
         if (choice := self._plannable) and choice.loaded:
             await self.run_action("app.open('topology')")
         else:
-            self._change(with_topology)
+            self._change(load_options.with_topology)
 
     def action_parallelism(self) -> None:
-        self._change(lambda request, _: with_parallelism(request))
+        self._change(lambda request, _: load_options.with_parallelism(request))
 
     def action_bits(self) -> None:
-        self._change(with_bits)
+        self._change(load_options.with_bits)
 
     def action_wire(self) -> None:
-        self._change(lambda request, _: with_wire(request))
+        self._change(lambda request, _: load_options.with_wire(request))
 
     def action_balance(self) -> None:
-        self._change(lambda request, _: with_balance(request))
+        self._change(lambda request, _: load_options.with_balance(request))
 
     def action_longer(self, step: int) -> None:
-        self._change(partial(with_context, step=step))
+        self._change(partial(load_options.with_context, step=step))
 
     def action_context(self) -> None:
         if (choice := self._plannable) is None:
             return
         request = self._catalog.options(choice)
-        now = context_of(request, choice)
-        others = [c for c in contexts(choice) if c != now]
+        now = load_options.context_of(request, choice)
+        others = [c for c in load_options.contexts(choice) if c != now]
         body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
         answers = (f"{context_length(now)} (current)", *(context_length(c) for c in others))
         title, replaced = f"Context length of {choice.name}", msgspec.structs.replace
@@ -263,7 +253,7 @@ class ModelsScreen(NodeScreen):
     def _set_options(self, request: LoadRequest) -> None:
         self._catalog.set_options(request)
         self._point()
-        self._models.examine(as_preview(request), at_once=True)
+        self._models.examine(load_options.as_preview(request), at_once=True)
 
 
 def title_content(state: UiState, width: int) -> Content:

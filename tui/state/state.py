@@ -11,26 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from core import events
 from core.errors import Problem
-from core.events import (
-    SPEED_TEST,
-    AnyEvent,
-    HopSample,
-    LogLine,
-    Peer,
-    PeerChanged,
-    PeerGone,
-    PeerSeen,
-    PlanLoaded,
-    PlanProposed,
-    Progress,
-    Recovery,
-    RequestDone,
-    Snapshot,
-    StageState,
-    TokenEvent,
-    Value,
-)
 from core.requests.answers import UnfinishedAnswer
 from core.requests.conversations import ConversationInfo
 from core.requests.plans import PlanRequest
@@ -51,7 +33,7 @@ LOGS_KEPT = 5000
 _change = msgspec.structs.replace
 
 
-class Departure(Value, frozen=True, kw_only=True):
+class Departure(events.Value, frozen=True, kw_only=True):
     """A Mac that left and hasn't come back."""
 
     device_id: str
@@ -59,10 +41,10 @@ class Departure(Value, frozen=True, kw_only=True):
     reason: str
 
 
-class UiState(Value, frozen=True, kw_only=True):
+class UiState(events.Value, frozen=True, kw_only=True):
     """All that the screens show: the node's Snapshot and what only this terminal knows."""
 
-    snapshot: Snapshot = Snapshot()
+    snapshot: events.Snapshot = events.Snapshot()
     attached: bool = False
     offline: Problem | None = None  # why no events come
     chat: Chat = Chat()
@@ -73,16 +55,16 @@ class UiState(Value, frozen=True, kw_only=True):
     editing: int = 0  # number of the question being edited, 0 for none
     next_number: int = 1
     # events of answers that are not on screen, or whose id is not known yet
-    early: tuple[TokenEvent | RequestDone, ...] = ()
+    early: tuple[events.TokenEvent | events.RequestDone, ...] = ()
     problem: Problem | None = None  # why the last answer or load failed, until the next try
     unfinished: tuple[UnfinishedAnswer, ...] = ()  # interrupted answers that can be continued, newest first
-    logs: tuple[LogLine, ...] = ()  # more lines than the Snapshot has, newest last
+    logs: tuple[events.LogLine, ...] = ()  # more lines than the Snapshot has, newest last
     departures: tuple[Departure, ...] = ()
     skipped: tuple[str, ...] = ()  # device ids of Macs left out of the next load
-    base: tuple[HopSample, ...] = ()  # last sample of each hop
+    base: tuple[events.HopSample, ...] = ()  # last sample of each hop
     points: tuple[HopPoint, ...] = ()  # hop measurements of the last minute
     past: tuple[HopPoint, ...] = ()  # the hour before that, in fewer points
-    speed_test: Progress | None = None
+    speed_test: events.Progress | None = None
     rates: tuple[float, ...] = ()  # tokens per second, one value per tick
     tokens_since_tick: int = 0
     ticked_at: float = 0.0
@@ -94,13 +76,13 @@ class UiState(Value, frozen=True, kw_only=True):
         return self.turns[-1] if self.turns and not self.turns[-1].done else None
 
 
-def strangers(state: UiState) -> tuple[Peer, ...]:
+def strangers(state: UiState) -> tuple[events.Peer, ...]:
     """The Macs that can be paired. An offline Mac was paired, whatever its current level."""
     seen = (p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
     return tuple(p for p in seen if p.state != "lost")
 
 
-def own_first(state: UiState) -> tuple[Peer, ...]:
+def own_first(state: UiState) -> tuple[events.Peer, ...]:
     others = {peer.device_id for peer in strangers(state)}
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
@@ -113,48 +95,48 @@ def cleaned(value: _T, *, lines: bool = False) -> _T:
     if isinstance(value, tuple):
         return tuple(cleaned(v) for v in value)  # type: ignore[return-value]
     if isinstance(value, msgspec.Struct):
-        answer = isinstance(value, TokenEvent | RequestDone)
+        answer = isinstance(value, events.TokenEvent | events.RequestDone)
         return _change(
             value, **{f: cleaned(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
         )
     return value
 
 
-def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
+def fold(state: UiState, event: events.AnyEvent, now: float) -> UiState:
     """The state after `event`, which arrived at `now` (seconds since the epoch)."""
     event = cleaned(event)
     before = state.snapshot
     state = _change(state, snapshot=apply(before, event))
     match event:
-        case Snapshot():
+        case events.Snapshot():
             return _attach(state, now)
-        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
+        case events.PeerSeen(peer=peer) | events.PeerChanged(peer=peer):
             return _change(state, departures=tuple(d for d in state.departures if d.device_id != peer.device_id))
-        case PeerGone():
+        case events.PeerGone():
             return _depart(state, before.peers, event)
-        case PlanProposed():
+        case events.PlanProposed():
             return _change(state, problem=None, base=(), points=(), past=(), load_s=None, loads={})
-        case StageState(device_id=mac, done_bytes=done, total_bytes=total):
+        case events.StageState(device_id=mac, done_bytes=done, total_bytes=total):
             return _change(state, loads={**state.loads, mac: moved(state.loads.get(mac), done, total, now)})
-        case PlanLoaded(seconds=seconds):
+        case events.PlanLoaded(seconds=seconds):
             return _change(state, load_s=seconds)
-        case HopSample():
+        case events.HopSample():
             return _hop(state, event, now)
-        case Progress() if event.task == SPEED_TEST:
+        case events.Progress() if event.task == events.SPEED_TEST:
             return _change(state, speed_test=event)
-        case Progress(task="prefill", done=done, total=total) if state.answer and _is_of(state.answer, event):
+        case events.Progress(task="prefill", done=done, total=total) if state.answer and _is_of(state.answer, event):
             return with_answer(state, reading=moved(state.answer.reading, done, total, now))
-        case LogLine():
+        case events.LogLine():
             return _change(state, logs=with_line(state.logs, event, LOGS_KEPT))
-        case Recovery(state="running", text=text, requests=requests) if text:
+        case events.Recovery(state="running", text=text, requests=requests) if text:
             return _recovered(state, text, requests)
-        case TokenEvent() | RequestDone():
+        case events.TokenEvent() | events.RequestDone():
             return answer_event(state, event, now)
         case _:
             return state
 
 
-def _is_of(answer: Turn, event: Progress) -> bool:
+def _is_of(answer: Turn, event: events.Progress) -> bool:
     return event.request_id == answer.request_id and not answer.done
 
 
@@ -220,12 +202,12 @@ def _attach(state: UiState, now: float) -> UiState:
     return with_answer(state, done=True, why=f"{INTERRUPTED}: macluster's service was restarted")
 
 
-def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+def _joined(old: tuple[events.LogLine, ...], new: tuple[events.LogLine, ...]) -> tuple[events.LogLine, ...]:
     known = set(old)
     return reduce(lambda lines, line: with_line(lines, line, LOGS_KEPT), (x for x in new if x not in known), old)
 
 
-def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
+def _depart(state: UiState, peers: tuple[events.Peer, ...], event: events.PeerGone) -> UiState:
     if any(p.device_id == event.device_id and p.trust in ("unpaired", "seen") for p in peers):
         return state  # a neighbour's Mac is no concern
     names = {p.device_id: p.name for p in peers}
@@ -236,20 +218,20 @@ def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState
     return _change(state, departures=(*others, gone)[-4:])
 
 
-def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
+def answer_event(state: UiState, event: events.TokenEvent | events.RequestDone, now: float) -> UiState:
     """Add an event to its answer; events of answers that aren't on screen are kept for a while."""
-    if isinstance(event, TokenEvent):
+    if isinstance(event, events.TokenEvent):
         state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
     answer = state.answer
     if answer is None or not answer.request_id:
         return _change(state, early=(*state.early, event)[-EARLY_KEPT:])
     if answer.request_id != event.request_id:
         return state
-    if isinstance(event, TokenEvent):
+    if isinstance(event, events.TokenEvent):
         return _change(state, turns=(*state.turns[:-1], grown(answer, event, now)))
     return _change(state, turns=(*state.turns[:-1], ended(answer, event, now)), problem=event.problem)
 
 
-def _hop(state: UiState, sample: HopSample, now: float) -> UiState:
+def _hop(state: UiState, sample: events.HopSample, now: float) -> UiState:
     base, point = point_of(state.base, sample, now)
     return _change(state, base=base, points=(*state.points, point) if point else state.points)

@@ -16,6 +16,7 @@ class FetchOrder(Value, frozen=True, kw_only=True, tag="FetchOrder"):
     repo: str
     revision: str
     cache: str
+    anyway: bool = False  # even if the disk seems too full
 
 
 class BeginOrder(Value, frozen=True, kw_only=True, tag="BeginOrder"):

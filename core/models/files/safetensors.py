@@ -17,18 +17,7 @@ from typing import Any, Final
 
 from core.errors import BadModel
 from core.events import Value
-from core.models.files.checked_files import (
-    OTHER_VERSION,
-    POINTER,
-    UNREADABLE,
-    check_values,
-    fail_if_pointer,
-    inside,
-    name_of,
-    parse_json,
-    read_bytes,
-    whole,
-)
+from core.models.files import checked_files
 from core.settings import MIB
 from core.text import clean_text
 
@@ -84,7 +73,7 @@ def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
     """Tensor name -> file name from the index of the model `name`; None without an index. Raises BadModel."""
     if content is None:
         return None
-    weight_map = parse_json(content, f"{INDEX_NAME} in {name}").get("weight_map")
+    weight_map = checked_files.parse_json(content, f"{INDEX_NAME} in {name}").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         what = f"{INDEX_NAME} in {name} has no weight_map of names."
         raise BadModel(what, "Delete that file if all weights are in the folder: it is not needed then.")
@@ -93,7 +82,7 @@ def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
 
 def read_index(directory: Path) -> dict[str, str] | None:
     """The index of a model folder; None without one, and for one left over from another form of the model."""
-    index = parse_index(read_bytes(directory, INDEX_NAME), name_of(directory))
+    index = parse_index(checked_files.read_bytes(directory, INDEX_NAME), checked_files.name_of(directory))
     return None if index and is_stale(index, [file.name for file in directory.iterdir()]) else index
 
 
@@ -105,11 +94,11 @@ def is_stale(index: Mapping[str, str], files: Collection[str]) -> bool:
 def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]:
     """The safetensors files of a model, by name. Raises as `weight_names`, and BadModel if a link leads outside."""
     for name in set((index or {}).values()):
-        inside(directory, name)
+        checked_files.inside(directory, name)
     # hub cache links keep their names, because a blob's name means nothing to a reader
-    found = weight_names([file.name for file in directory.iterdir()], index, name_of(directory))
+    found = weight_names([file.name for file in directory.iterdir()], index, checked_files.name_of(directory))
     for name in found:
-        inside(directory, name)
+        checked_files.inside(directory, name)
     return [directory / name for name in found]
 
 
@@ -132,8 +121,8 @@ def no_weights(model: str, files: Collection[str]) -> BadModel:
     for name in sorted(files):
         for end, form in _FORMS.items():
             if name.endswith(end):
-                return BadModel(f"{clean_text(name)} in {model} holds {form}.", OTHER_VERSION)
-    return BadModel(f"{model} has no {WEIGHT_PATTERN} file.", OTHER_VERSION)
+                return BadModel(f"{clean_text(name)} in {model} holds {form}.", checked_files.OTHER_VERSION)
+    return BadModel(f"{model} has no {WEIGHT_PATTERN} file.", checked_files.OTHER_VERSION)
 
 
 def _names_of_sets(found: list[str]) -> Iterator[str]:
@@ -148,14 +137,14 @@ def header_bytes(file: Path) -> bytes:
     try:
         with file.open("rb") as f:
             prefix = f.read(8)
-            fail_if_pointer(prefix + f.read(len(POINTER) - 8), file.name)
+            checked_files.fail_if_pointer(prefix + f.read(len(checked_files.POINTER) - 8), file.name)
             f.seek(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if not 2 <= length <= MAX_HEADER_BYTES:
                 raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
             header = f.read(length)
     except OSError as error:
-        raise BadModel(f"{file.name} cannot be read: {error}.", UNREADABLE) from error
+        raise BadModel(f"{file.name} cannot be read: {error}.", checked_files.UNREADABLE) from error
     if len(header) < length:
         raise BadModel(f"{file.name} is cut short: it ends inside its header.")
     return header
@@ -163,9 +152,9 @@ def header_bytes(file: Path) -> bytes:
 
 def parse_header(file: Path, header: bytes) -> SafetensorsHeader:
     """Parse a header read by `header_bytes`. Raises BadModel unless every tensor has its own bytes inside the file."""
-    check_values(header, f"The header of {file.name}", 12 * MAX_TENSORS)
+    checked_files.check_values(header, f"The header of {file.name}", 12 * MAX_TENSORS)
     try:
-        entries = json.loads(header, object_pairs_hook=_unique, parse_int=whole)
+        entries = json.loads(header, object_pairs_hook=_unique, parse_int=checked_files.whole)
     except (ValueError, RecursionError) as error:
         raise BadModel(f"{file.name} has a damaged header: {error}.") from error
     if not isinstance(entries, dict) or len(entries) > MAX_TENSORS:

@@ -1,7 +1,7 @@
-"""Makes tiny models with random weights for tests and rehearsals: real files of a real family, meaningless answers.
+"""Makes tiny models with random weights for benches: real files of a real family, meaningless answers.
 
-`python -m core.models.made.maker DIR --family llama --layers 12`. Equal arguments make equal bytes. Weights are scaled
-so that greedy answers vary; a model that repeats one token would hide most faults.
+`python -m core.models.made.maker DIR --family llama --layers 12`. Weights are scaled so that greedy answers vary, as a
+model that repeats one token would be drafted too easily.
 """
 
 from __future__ import annotations
@@ -9,33 +9,32 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import struct
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from math import sqrt
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
-import msgspec
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import _get_classes
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from core.errors import UsageError
-from core.models.files.safetensors import INDEX_NAME
-from core.models.made.made_configs import FAMILIES, Shape
+Family = Literal["llama", "llama_sliding"]
 
-_GROUP: Final = 32
-_DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 # parameters of query and key projections, also when fused with values
 _SEEKS: Final = re.compile(
     r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack"
 )
-_NAMES: Final = {mx.float32: "F32", mx.bfloat16: "BF16", mx.float16: "F16", mx.uint32: "U32", mx.uint8: "U8"}
+
+SIZES: Final = {
+    **{"layers": 8, "hidden": 96, "vocab": 512, "intermediate": 128},
+    **{"heads": 4, "kv_heads": 2, "head_dim": 32, "context": 4096},
+}
 
 BOS: Final = "<|begin|>"
 EOS: Final = "<|end|>"
@@ -63,13 +62,8 @@ _SENTENCES: Final = (
 )
 
 
-def write_tokenizer(directory: Path, vocab: int, *, chat: bool) -> None:
-    """Write tokenizer.json and tokenizer_config.json with exactly `vocab` tokens; ids 0 to 3 are the special ones.
-
-    Raises UsageError for a vocabulary too small for the 256 bytes and the special tokens.
-    """
-    if vocab < 256 + len(SPECIALS):
-        raise UsageError(f"A vocabulary of {vocab} tokens is too small.", f"Take at least {256 + len(SPECIALS)}.")
+def write_tokenizer(directory: Path, vocab: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json with exactly `vocab` tokens; ids 0 to 3 are the special ones."""
     (directory / "tokenizer.json").write_text(_trained(vocab), "utf-8")
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -78,9 +72,8 @@ def write_tokenizer(directory: Path, vocab: int, *, chat: bool) -> None:
         "pad_token": PAD,
         "clean_up_tokenization_spaces": False,
         "model_max_length": 4096,
+        "chat_template": CHAT_TEMPLATE,
     }
-    if chat:
-        config["chat_template"] = CHAT_TEMPLATE
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 
@@ -104,36 +97,40 @@ def _trained(vocab: int) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-def make_model(
-    directory: Path,
-    family: str,
-    *,
-    seed: int = 0,
-    dtype: str = "float32",
-    bits: int | None = None,
-    files: int = 3,
-    chat: bool = True,
-    **sizes: int,
-) -> None:
-    """Write a model into `directory` (created if missing): config, tokenizer, `files` safetensors and their index.
+def make_model(directory: Path, family: Family, *, seed: int, dtype: str, **sizes: int) -> None:
+    """Write a model of `sizes` (see `SIZES`) into `directory`, created if missing.
 
-    `sizes` are fields of `Shape`. `bits` quantises in groups of 32 with scales of `dtype`. Special tokens have zeros in
-    an untied head, so answers never end by themselves. Raises UsageError for an unsupported family, dtype or size.
+    Special tokens have zeros in the head, so answers never end by themselves.
     """
-    if family not in FAMILIES or dtype not in _DTYPES:
-        raise UsageError(f"No made model of {family!r} in {dtype!r} exists.", f"Families: {', '.join(FAMILIES)}.")
-    shape = Shape(**sizes)
     directory.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(directory, shape.vocab, chat=chat)
-    config = FAMILIES[family](shape)
-    eos = SPECIALS.index(EOS)
-    config |= {"eos_token_id": eos, "dtype": dtype}
-    model = random_model(config, seed, _DTYPES[dtype])
-    if bits:
-        config["quantization"] = _quantise(model, bits)
-    write_weights(directory, model, files)
+    write_tokenizer(directory, sizes["vocab"])
+    config = _config(sizes) | (_sliding(sizes["layers"]) if family == "llama_sliding" else {})
+    config |= {"eos_token_id": SPECIALS.index(EOS), "dtype": dtype}
+    weights = dict(tree_flatten(random_model(config, seed, DTYPES[dtype]).parameters()))
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, {"format": "mlx"})
     (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
-    (directory / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": eos}), "utf-8")
+
+
+def _config(sizes: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "hidden_size": sizes["hidden"],
+        "intermediate_size": sizes["intermediate"],
+        "num_hidden_layers": sizes["layers"],
+        "num_attention_heads": sizes["heads"],
+        "num_key_value_heads": sizes["kv_heads"],
+        "head_dim": sizes["head_dim"],
+        "max_position_embeddings": sizes["context"],
+        "rms_norm_eps": 1e-5,
+        "vocab_size": sizes["vocab"],
+        "tie_word_embeddings": False,
+    }
+
+
+def _sliding(layers: int) -> dict[str, Any]:
+    """Full attention in every fourth layer, in the others a window shorter than even a short prompt."""
+    kinds = ["sliding_attention" if (layer + 1) % 4 else "full_attention" for layer in range(layers)]
+    return {"layer_types": kinds, "sliding_window": 8}
 
 
 def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:
@@ -175,80 +172,16 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     return values
 
 
-def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
-    """Quantise in place; returns the `quantization` entry of the config."""
-
-    def wanted(_: str, module: nn.Module) -> bool:
-        return hasattr(module, "to_quantized") and module.weight.shape[-1] % _GROUP == 0
-
-    nn.quantize(model, group_size=_GROUP, bits=bits, class_predicate=wanted)
-    return {"group_size": _GROUP, "bits": bits, "mode": "affine"}
-
-
-def write_weights(directory: Path, model: nn.Module, files: int) -> None:
-    """Write the weights as `files` safetensors files with an index."""
-    weights = _in_order(model)
-    total = sum(array.nbytes for _, array in weights)
-    parts: list[list[tuple[str, mx.array]]] = [[]]
-    filled = 0
-    for name, array in weights:
-        if filled >= total * len(parts) / files and parts[-1]:
-            parts.append([])
-        parts[-1].append((name, array))
-        filled += array.nbytes
-    weight_map: dict[str, str] = {}
-    for number, part in enumerate(parts, 1):
-        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
-        weight_map |= {name: file for name, _ in part}
-        _write_safetensors(directory / file, part)
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (directory / INDEX_NAME).write_text(json.dumps(index, indent=1), "utf-8")
-
-
-def _in_order(model: nn.Module) -> list[tuple[str, mx.array]]:
-    """Parameters in checkpoint order: embedding, layers, norm, head."""
-    layers = [f"{path}." for path, m in model.named_modules() for layer in model.layers if m is layer]
-
-    def rank(item: tuple[int, tuple[str, mx.array]]) -> tuple[int, int]:
-        position, (path, _) = item
-        inside = any(path.startswith(layer) for layer in layers)
-        return (1 if inside else 0 if "embed" in path else 2, position)
-
-    return [item for _, item in sorted(enumerate(tree_flatten(model.parameters())), key=rank)]
-
-
-def _write_safetensors(file: Path, tensors: list[tuple[str, mx.array]]) -> None:
-    # mlx writes the header in hash table order, which differs between runs
-    header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
-    offset = 0
-    for name, array in tensors:
-        end = offset + array.nbytes
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with file.open("wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for data in _data(tensors):
-            f.write(data)
-
-
-def _data(tensors: list[tuple[str, mx.array]]) -> Iterator[Any]:
-    for _, array in tensors:
-        raw: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
-        yield memoryview(raw)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m core.models.made.maker", description="Make a model of random weights."
     )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--family", choices=sorted(FAMILIES), default="llama")
-    for option, default in {**msgspec.structs.asdict(Shape()), "seed": 0}.items():
+    parser.add_argument("--family", choices=get_args(Family), default="llama")
+    for option, default in {**SIZES, "seed": 0}.items():
         parser.add_argument(f"--{option.replace('_', '-')}", type=int, default=default)
-    parser.add_argument("--dtype", choices=sorted(_DTYPES), default="float32")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
     make_model(**vars(parser.parse_args(arguments)))
 
 

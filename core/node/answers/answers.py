@@ -12,14 +12,7 @@ from typing import Final
 
 import msgspec
 
-from core.errors import (
-    CachesLost,
-    LinkLost,
-    NoAnswer,
-    NodeError,
-    Problem,
-    WorkerDied,
-)
+from core import errors
 from core.events import Batch, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_archive import AnswerArchive, unwritable
@@ -53,7 +46,7 @@ from core.worker.messages import (
 LOOK_S: Final = 0.1
 MAX_LOSSES: Final = 3
 MAX_DEATHS: Final = 2
-LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, LinkLost))
+LOSSES: Final = frozenset(error.__name__ for error in (errors.CachesLost, errors.NoAnswer, errors.LinkLost))
 
 
 class Answers:
@@ -131,7 +124,7 @@ class Answers:
             finally:
                 if not is_over:
                     stop()
-        raise NodeError("macluster is quitting on this Mac.", "Send the request again later.")
+        raise errors.NodeError("macluster is quitting on this Mac.", "Send the request again later.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
         return [unfinished_of(written) for written in await self.archive.unfinished()]
@@ -185,7 +178,7 @@ class Answers:
             running.deaths += 1
             if running.deaths >= MAX_DEATHS:
                 what = f"{MAX_DEATHS} workers ended unexpectedly at this answer, so it is not tried again."
-                problem = WorkerDied(what, "Ask something else; the log says why they ended.").problem
+                problem = errors.WorkerDied(what, "Ask something else; the log says why they ended.").problem
                 self._finish(running, running.so_far("error", problem), running.rest())
 
     async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
@@ -219,7 +212,7 @@ class Answers:
                 if running.is_next(report):
                     self._leader.served()
                     running.read(report, self._read)
-            case AnswerDone(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
+            case AnswerDone(problem=errors.Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
                 running.losses += 1
                 running.is_handed_over = False
                 self.send()
@@ -299,7 +292,7 @@ class Answers:
             self._supervisor.send(Cancel(request_id=done.request_id))
         self._finish(running, done, running.rest())
 
-    def stop_all(self, problem: Problem, *, keeps_tokenizer: bool = False) -> None:
+    def stop_all(self, problem: errors.Problem, *, keeps_tokenizer: bool = False) -> None:
         """Give up the plan: end every answer with its text so far, and the tokenizer unless the model comes again."""
         if not keeps_tokenizer:
             self._tokenizer.forget()

@@ -114,7 +114,7 @@ def route(
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        answer = command(await _body(request, takes)) if takes else command()
+        answer = command(await body_of(request, takes)) if takes else command()
         said = await answer if isawaitable(answer) else answer
         return json_reply(Done() if said is None else said, status)
 
@@ -157,7 +157,8 @@ def _listener(path: Path) -> socket.socket:
     return listener
 
 
-async def _body(request: web.Request, kind: type[_B]) -> _B:
+async def body_of(request: web.Request, kind: type[_B]) -> _B:
+    """The arguments of a command. Raises UsageError."""
     raw = await request.read()
     try:
         if request.match_info:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import BadModel, ModelError, ModelMismatch, TransferError, UnsupportedModel
+from core.mac import time_machine
 from core.models.files.block_map import BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.block_writer import check_free
 from core.models.files.catalog import ModelEntry, read_model, short_name
@@ -81,6 +82,7 @@ def folder_to_fill(folder: Path, here: CopiesHere, fingerprint: str, files: Mapp
         raise TransferError(f"{MAX_BEGUN} models are copied to that Mac only in part.", cure)
     for each in (begun, place):
         private_folder(each, TransferError)
+    time_machine.exclude(folder)
     return place
 
 

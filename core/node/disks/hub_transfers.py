@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from core.errors import TransferError, error_from
+from core.mac import time_machine
 from core.models.files.block_map import read_map
 from core.models.files.catalog import ModelEntry
 from core.models.files.child_start import ChildStart, starting
@@ -109,6 +110,7 @@ async def begin_model(models: LocalModels, folder: Path, repo: str, revision: st
 
 def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry]) -> str:
     """Move the new folder to the models, or delete it if the same model is there already."""
+    time_machine.exclude(folder)
     check_usable(begun, repo, "Choose another repository.")
     print_of = read_folder(begun).fingerprint
     if not (here := copies_here(entries, print_of)):

@@ -19,22 +19,11 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
+from core.node.disks import copy_checks
 from core.node.disks.block_fetch import BlockFetch, WantedCopy, Warn
 from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
-from core.node.disks.copy_checks import (
-    PARTIAL,
-    CopiesHere,
-    check_arrived,
-    check_names,
-    check_room,
-    copies_here,
-    finished_folder,
-    folder_to_fill,
-    is_here,
-    wanted_parts,
-)
 from core.node.disks.hub_transfers import fetch_parts
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import HeldModel
@@ -75,26 +64,26 @@ class ModelCopies:
         resumes from the data received.
         """
         entries = await self._models.list()
-        here = await asyncio.to_thread(copies_here, entries, model.fingerprint)
-        if await asyncio.to_thread(is_here, here, parts):
+        here = await asyncio.to_thread(copy_checks.copies_here, entries, model.fingerprint)
+        if await asyncio.to_thread(copy_checks.is_here, here, parts):
             return
         with ExitStack() as stack:
             files, alike = await self._files_and_sources(sources, model, here, stack)
-            wanted = wanted_parts(files, parts)
-            folder = await asyncio.to_thread(folder_to_fill, self._folder, here, model.fingerprint, files)
-            await asyncio.to_thread(check_room, folder, files, wanted)
+            wanted = copy_checks.wanted_parts(files, parts)
+            folder = await asyncio.to_thread(copy_checks.folder_to_fill, self._folder, here, model.fingerprint, files)
+            await asyncio.to_thread(copy_checks.check_room, folder, files, wanted)
             await self._fetch(WantedCopy(model, files, folder, wanted, alike, progress, warn))
         await asyncio.to_thread(self._put_in_place, folder, model, entries)
 
     def _put_in_place(self, folder: Path, model: HeldModel, entries: Sequence[ModelEntry]) -> None:
-        check_arrived(folder, model)
+        copy_checks.check_arrived(folder, model)
         if model.hub:
             write_origin(folder, model.hub)
-        if folder.parent.name == PARTIAL:
-            folder.rename(finished_folder(self._folder, model.name, model.fingerprint, entries))
+        if folder.parent.name == copy_checks.PARTIAL:
+            folder.rename(copy_checks.finished_folder(self._folder, model.name, model.fingerprint, entries))
 
     async def _files_and_sources(
-        self, sources: Sequence[str], model: HeldModel, here: CopiesHere, stack: ExitStack
+        self, sources: Sequence[str], model: HeldModel, here: copy_checks.CopiesHere, stack: ExitStack
     ) -> tuple[Mapping[str, FileFacts], Mapping[str, BlockLink]]:
         """The model's files as listed by the first source, and all sources with the same list; for a hub model without
         a source, the files of the partial copy here. `stack` closes the links.
@@ -115,7 +104,7 @@ class ModelCopies:
         try:
             link = await self.requests.link(source, model.fingerprint)
             stack.callback(link.close)
-            check_names((await link.files()).files)
+            copy_checks.check_names((await link.files()).files)
         except MaclusterError as error:
             return error
         return link

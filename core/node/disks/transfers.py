@@ -214,7 +214,8 @@ class Transfers:
             progress.update(fingerprint=found)
             return
         if wanted:
-            order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
+            cache = str(self._hub)
+            order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=cache, anyway=wanted.anyway)
             await download(order, wanted.repo, progress, progress.count)
             return
         if (model := self._inventory.find(transfer.first.fingerprint)) is None:

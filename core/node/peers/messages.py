@@ -65,7 +65,7 @@ class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
     mlx: str = ""
     python: str = ""
     caps: tuple[str, ...] = ()
-    installed_by: str = ""  # a key of `core.node.peers.versions.UPDATES`
+    installed_by: str = ""  # "uv tool", "pipx", "uv", "pip" or ""
 
     @property
     def runs_on(self) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 from core.errors import Problem
+from core.mac.installation import installer_of
 from core.node.peers.messages import Greeting
 from core.version import CAPS, WIRE, compute_hash, package_version, program_version
 
-# by how macluster was installed
-UPDATES: Final = {
-    "uv": "uv tool upgrade macluster",
-    "pipx": "pipx upgrade macluster",
-    "pip": "pip install --upgrade macluster",
-}
+# by the installer of an isolated command; others install as PIP does
+UPDATES: Final = {"uv tool": "uv tool upgrade macluster", "pipx": "pipx upgrade macluster"}
+PIP: Final = "pip install --upgrade macluster"
 
 
 def own_greeting() -> Greeting:
@@ -30,14 +29,15 @@ def own_greeting() -> Greeting:
         mlx=package_version("mlx"),
         python=platform.python_version(),
         caps=tuple(sorted(CAPS)),
-        installed_by=installed_by(Path(sys.prefix)),
+        installed_by=_installer(),
     )
 
 
-def installed_by(prefix: Path) -> str:
-    """The installer of this environment, by what it left there."""
-    left = {"uv-receipt.toml": "uv", "pipx_metadata.json": "pipx"}
-    return next((name for file, name in left.items() if (prefix / file).exists()), "pip")
+def _installer() -> str:
+    try:
+        return installer_of(distribution("macluster"), Path(sys.prefix))
+    except PackageNotFoundError:  # only files, not installed
+        return ""
 
 
 def wire_between(one: Greeting, other: Greeting) -> int | None:
@@ -53,8 +53,9 @@ def why_apart(name: str, theirs: Greeting, ours: Greeting) -> Problem | None:
     is_older = _age(theirs) <= _age(ours)
     where, update = (name, theirs.installed_by) if is_older else ("this Mac", ours.installed_by)
     what = f"{name} has {_version(theirs, ours)}, this Mac {_version(ours, theirs)}: they can't share a model."
-    line = UPDATES.get(update, UPDATES["pip"])
-    return Problem(kind="PlanError", what=what, fix=f"On {where}: `{line}`, then `macluster restart`.")
+    return Problem(
+        kind="PlanError", what=what, fix=f"On {where}: `{UPDATES.get(update, PIP)}`, then `macluster restart`."
+    )
 
 
 def _age(mac: Greeting) -> tuple[object, ...]:

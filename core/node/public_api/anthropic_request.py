@@ -16,17 +16,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import (
-    Count,
-    TextFormat,
-    call_of,
-    left_out,
-    newest,
-    request_of,
-    shape_of,
-    tool_of,
-    tool_rules,
-)
+from core.node.public_api import request_fields
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 
 # Claude Code starts its system prompt with this header, whose value changes: no cached prefix would ever match
@@ -75,7 +65,7 @@ class ClientTool(msgspec.Struct, frozen=True):
 class OutputConfig(msgspec.Struct, frozen=True):
     """The shape of the answer, and the reasoning effort."""
 
-    format: TextFormat | None = None
+    format: request_fields.TextFormat | None = None
     effort: str | None = None
 
 
@@ -84,7 +74,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     messages: Annotated[tuple[ConversationTurn, ...], msgspec.Meta(min_length=1)]
-    max_tokens: Count | None = None
+    max_tokens: request_fields.Count | None = None
     system: str | tuple[ContentBlock, ...] | None = None
     stop_sequences: tuple[str, ...] | None = None
     temperature: float | None = None
@@ -103,20 +93,20 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("mcp_servers is not supported.", "Leave it out.")
         form, choice = self.output_config.format, self.tool_choice or {"type": "auto"}
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
-        return request_of(
+        return request_fields.request_of(
             self._all_messages(),
             sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
-            shape=shape_of(form.type, form.schema, "output_config") if form else None,
-            **tool_rules(
+            shape=request_fields.shape_of(form.type, form.schema, "output_config") if form else None,
+            **request_fields.tool_rules(
                 map(_tool, self.tools or ()), choice, one_call=choice.get("disable_parallel_tool_use") is True
             ),
             template_options=self._template_options(),
         )
 
     def _all_messages(self) -> list[Message]:
-        begins = newest(turn.role for turn in self.messages)
+        begins = request_fields.newest(turn.role for turn in self.messages)
         turns = enumerate(self.messages)
         said = _joined(message for at, turn in turns for message in _messages(turn, is_new=at >= begins))
         if not said or said[-1].role == "assistant":
@@ -186,7 +176,7 @@ def _answer(blocks: tuple[ContentBlock, ...]) -> Message:
             case "redacted_thinking":
                 pass  # encrypted by its author
             case "tool_use":
-                calls.append(call_of(block.id, block.name, block.input))
+                calls.append(request_fields.call_of(block.id, block.name, block.input))
             case _:
                 texts.append(_text(block))
     return Message(role="assistant", content="\n".join(texts), reasoning="\n".join(thoughts), tool_calls=tuple(calls))
@@ -205,7 +195,7 @@ def _text(block: ContentBlock, *, is_new: bool = False) -> str:
         case ContentBlock(type="document", title=title, source=DocumentSource(type="text", data=text)):
             return f"{title}\n{text}" if title else text
         case _:
-            return left_out(block.type, "messages", is_new=is_new)
+            return request_fields.left_out(block.type, "messages", is_new=is_new)
 
 
 def _tool(tool: ClientTool) -> Tool:
@@ -214,7 +204,7 @@ def _tool(tool: ClientTool) -> Tool:
         if known is None:
             raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use client tools with an input_schema.")
         tool = msgspec.structs.replace(known, name=tool.name, strict=tool.strict)
-    return tool_of(tool.name, tool.description, tool.input_schema, tool.strict)
+    return request_fields.tool_of(tool.name, tool.description, tool.input_schema, tool.strict)
 
 
 @cache

@@ -5,18 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from core.errors import (
-    Busy,
-    ContextExceeded,
-    LinkError,
-    MaclusterError,
-    ModelError,
-    NodeError,
-    NotPaired,
-    PlanError,
-    UsageError,
-    WorkerError,
-)
+from core import errors
 from core.node.public_api.chat_request import ChatCompletion
 from core.node.public_api.completions_request import TextCompletion
 from core.node.public_api.responses_request import ResponseBody
@@ -27,64 +16,64 @@ _FORMS: Final = (ChatCompletion, TextCompletion, ResponseBody)
 _FIELDS: Final = frozenset(name for form in _FORMS for name in form.__struct_fields__)
 
 
-class UnknownModel(UsageError):
+class UnknownModel(errors.UsageError):
     """The API offers no model of that name."""
 
 
-def status(error: MaclusterError) -> int:
+def status(error: errors.MaclusterError) -> int:
     """The HTTP status, by which clients decide whether to retry."""
     match error:
         case UnknownModel():
             return 404
-        case UsageError() | PlanError() | ModelError():  # fails however often it is retried
+        case errors.UsageError() | errors.PlanError() | errors.ModelError():  # fails however often it is retried
             return 400
-        case Busy():
+        case errors.Busy():
             return 429
-        case NodeError() | NotPaired() | LinkError() | WorkerError():
+        case errors.NodeError() | errors.NotPaired() | errors.LinkError() | errors.WorkerError():
             return 503
         case _:
             return 500
 
 
-def openai_error(error: MaclusterError) -> dict[str, Any]:
+def openai_error(error: errors.MaclusterError) -> dict[str, Any]:
     """The error body of OpenAI's API."""
     kind = "invalid_request_error" if status(error) in (400, 404) else "server_error"
     code = None
     match error:
         case UnknownModel():
             code = "model_not_found"
-        case ContextExceeded():
+        case errors.ContextExceeded():
             code = "context_length_exceeded"
-        case Busy():
+        case errors.Busy():
             kind = code = "rate_limit_exceeded"
     return {"type": "error", "error": {"message": _message(error), "type": kind, "param": _field(error), "code": code}}
 
 
-def anthropic_error(error: MaclusterError) -> dict[str, Any]:
+def anthropic_error(error: errors.MaclusterError) -> dict[str, Any]:
     """The error body of Anthropic's API."""
     match error:
         case UnknownModel():
             kind = "not_found_error"
-        case UsageError():
+        case errors.UsageError():
             kind = "invalid_request_error"
-        case Busy():
+        case errors.Busy():
             kind = "rate_limit_error"
-        case NodeError() | NotPaired():
+        case errors.NodeError() | errors.NotPaired():
             kind = "overloaded_error"
         case _:
             kind = "api_error"
     return {"type": "error", "error": {"type": kind, "message": _message(error)}}
 
 
-def _field(error: MaclusterError) -> str | None:
+def _field(error: errors.MaclusterError) -> str | None:
     """The field that a refusal begins with."""
     word, *_ = re.split(r"\W", error.what, maxsplit=1)
     return word if word in _FIELDS else None
 
 
-def _message(error: MaclusterError) -> str:
+def _message(error: errors.MaclusterError) -> str:
     """Its words; if a prompt is too long, those from which agents read by how much to shorten it."""
-    if not isinstance(error, ContextExceeded):
+    if not isinstance(error, errors.ContextExceeded):
         return str(error)
     numbers = [number.replace(",", "") for number in re.findall(r"\d[\d,]*", error.what)]
     unit = "tokens" if "tokens" in error.what else "bytes"

@@ -12,21 +12,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import (
-    ROLES,
-    Content,
-    Count,
-    TextFormat,
-    call_of,
-    effort_of,
-    newest,
-    request_of,
-    role_of,
-    shape_of,
-    text_of,
-    tool_of,
-    tool_rules,
-)
+from core.node.public_api import request_fields
 from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS, Sampling
@@ -68,7 +54,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
     """One message of the conversation."""
 
     role: str
-    content: Content = None
+    content: request_fields.Content = None
     reasoning_content: str | None = None  # clients use this field or the next
     reasoning: str | None = None
     tool_calls: tuple[PastCall, ...] | None = None
@@ -79,7 +65,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     """The shape of the answer."""
 
     type: str = "text"
-    json_schema: TextFormat | None = None
+    json_schema: request_fields.TextFormat | None = None
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -92,7 +78,7 @@ class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of both kinds of completions."""
 
     model: str = ""
-    max_tokens: Count | None = None
+    max_tokens: request_fields.Count | None = None
     min_tokens: Size | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -114,7 +100,7 @@ class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: Annotated[tuple[ChatTurn, ...], msgspec.Meta(min_length=1)]
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: request_fields.Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] = 0
     tools: tuple[ChatTool, ...] | None = None
@@ -134,24 +120,27 @@ class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
             messages_of(self.messages),
             self.max_completion_tokens,
             logprobs,
-            **tool_rules(map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False),
-            template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
+            **request_fields.tool_rules(
+                map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False
+            ),
+            template_options={**request_fields.effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 
 
 def messages_of(turns: Sequence[ChatTurn]) -> list[Message]:
     """The conversation. Raises UsageError."""
-    begins = newest(turn.role for turn in turns)
+    begins = request_fields.newest(turn.role for turn in turns)
     return [_message(turn, is_new=index >= begins and turn.role != "tool") for index, turn in enumerate(turns)]
 
 
 def _message(turn: ChatTurn, *, is_new: bool) -> Message:
     return Message(
-        role=role_of(turn.role, "messages", (*ROLES, "tool")),
-        content=text_of(turn.content, "messages", is_new=is_new),
+        role=request_fields.role_of(turn.role, "messages", (*request_fields.ROLES, "tool")),
+        content=request_fields.text_of(turn.content, "messages", is_new=is_new),
         reasoning=turn.reasoning_content or turn.reasoning or "",
         tool_calls=tuple(
-            call_of(call.id, call.function.name, call.function.arguments) for call in turn.tool_calls or ()
+            request_fields.call_of(call.id, call.function.name, call.function.arguments)
+            for call in turn.tool_calls or ()
         ),
         tool_call_id=turn.tool_call_id or "",
     )
@@ -161,7 +150,7 @@ def _tool(tool: ChatTool) -> Tool:
     if tool.type != "function" or tool.function is None:
         raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use functions.")
     function = tool.function
-    return tool_of(function.name, function.description, function.parameters, function.strict)
+    return request_fields.tool_of(function.name, function.description, function.parameters, function.strict)
 
 
 def completion_request(
@@ -174,13 +163,15 @@ def completion_request(
         sampling[penalty] = sampling[penalty] or None
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     form = asked.response_format
-    return request_of(
+    return request_fields.request_of(
         messages,
         sampling,
         max_tokens=asked.max_tokens if max_tokens is None else max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
-        shape=shape_of(form.type, (form.json_schema or TextFormat()).schema, "response_format"),
+        shape=request_fields.shape_of(
+            form.type, (form.json_schema or request_fields.TextFormat()).schema, "response_format"
+        ),
         **more,
     )
 

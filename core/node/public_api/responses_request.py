@@ -14,22 +14,7 @@ import msgspec
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.field_errors import decoded
-from core.node.public_api.request_fields import (
-    ROLES,
-    Content,
-    Count,
-    TextFormat,
-    call_of,
-    effort_of,
-    left_out,
-    newest,
-    request_of,
-    role_of,
-    shape_of,
-    text_of,
-    tool_of,
-    tool_rules,
-)
+from core.node.public_api import request_fields
 from core.requests.answers import ChatRequest, Message
 
 _NONE: Final = msgspec.Raw()
@@ -41,12 +26,12 @@ class Item(msgspec.Struct, frozen=True):
 
     type: str = "message"
     role: str = ""
-    content: Content = None
+    content: request_fields.Content = None
     call_id: str = ""
     name: str = ""
     arguments: str = ""
     input: str = ""
-    output: Content = None
+    output: request_fields.Content = None
 
 
 class ToolFormat(msgspec.Struct, frozen=True):
@@ -69,7 +54,7 @@ class ResponsesTool(msgspec.Struct, frozen=True):
         """The tool as the model sees it; None for a type that clients can't run."""
         match self.type:
             case "function":
-                return tool_of(self.name, self.description, self.parameters, self.strict)
+                return request_fields.tool_of(self.name, self.description, self.parameters, self.strict)
             case "custom":
                 grammar = f"\n{self.format.definition}" if self.format and self.format.definition else ""
                 return Tool(name=self.name, description=f"{self.description or ''}{grammar}", parameters=_FREE)
@@ -86,7 +71,7 @@ class Reasoning(msgspec.Struct, frozen=True):
 class TextOptions(msgspec.Struct, frozen=True):
     """Options of the text output."""
 
-    format: TextFormat | None = None
+    format: request_fields.TextFormat | None = None
 
 
 class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +88,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt: msgspec.Raw = _NONE
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-    max_output_tokens: Count | None = None
+    max_output_tokens: request_fields.Count | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
@@ -133,27 +118,27 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) not in (None, False, _NONE):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
-        said, form = [*system, *messages], self.text.format or TextFormat()
+        said, form = [*system, *messages], self.text.format or request_fields.TextFormat()
         if not said:
             raise UsageError("input is empty.", "Send a text or a message.")
-        return request_of(
+        return request_fields.request_of(
             said,
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
-            shape=shape_of(form.type, form.schema, "text"),
-            **tool_rules(
+            shape=request_fields.shape_of(form.type, form.schema, "text"),
+            **request_fields.tool_rules(
                 (ours for tool in self.known_tools() if (ours := tool.ours())),
                 self.tool_choice,
                 one_call=self.parallel_tool_calls is False,
             ),
-            template_options=effort_of(self.reasoning.effort if self.reasoning else None),
+            template_options=request_fields.effort_of(self.reasoning.effort if self.reasoning else None),
         )
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
     """The items as messages; reasoning, text and calls of one turn become one message. Raises UsageError."""
     items = tuple(items)
-    begins = newest(item.role if item.type == "message" else "" for item in items)
+    begins = request_fields.newest(item.role if item.type == "message" else "" for item in items)
     return [_one(turn) for turn in _turns(_message(item, is_new=at >= begins) for at, item in enumerate(items))]
 
 
@@ -180,16 +165,22 @@ def _one(turn: Sequence[Message]) -> Message:
 def _message(item: Item, *, is_new: bool) -> Message:
     match item.type:
         case "message":
-            content = text_of(item.content, "input", is_new=is_new)
-            return Message(role=role_of(item.role, "input", ROLES), content=content)
+            content = request_fields.text_of(item.content, "input", is_new=is_new)
+            return Message(role=request_fields.role_of(item.role, "input", request_fields.ROLES), content=content)
         case "reasoning":
-            return Message(role="assistant", content="", reasoning=text_of(item.content, "input"))
+            return Message(role="assistant", content="", reasoning=request_fields.text_of(item.content, "input"))
         case "function_call":
-            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, item.arguments),))
+            return Message(
+                role="assistant",
+                content="",
+                tool_calls=(request_fields.call_of(item.call_id, item.name, item.arguments),),
+            )
         case "custom_tool_call":
             arguments = msgspec.json.encode({"input": item.input}).decode()
-            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, arguments),))
+            return Message(
+                role="assistant", content="", tool_calls=(request_fields.call_of(item.call_id, item.name, arguments),)
+            )
         case "function_call_output" | "custom_tool_call_output":
-            return Message(role="tool", content=text_of(item.output, "input"), tool_call_id=item.call_id)
+            return Message(role="tool", content=request_fields.text_of(item.output, "input"), tool_call_id=item.call_id)
         case _:  # a call that other servers run, or its output
-            return Message(role="assistant", content=left_out(item.type, "input", is_new=False))
+            return Message(role="assistant", content=request_fields.left_out(item.type, "input", is_new=False))

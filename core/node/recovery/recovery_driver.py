@@ -16,17 +16,7 @@ from core.node.answers.answers import Answers
 from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.context import NodeContext
 from core.node.peers.peer_table import PeerTable
-from core.node.recovery.recovery_actions import (
-    Action,
-    CancelAnswers,
-    End,
-    Free,
-    Lasting,
-    Rebuild,
-    Relink,
-    Seek,
-    ShowRecovery,
-)
+from core.node.recovery import recovery_actions
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageProgressed
 from core.node.ring.planning import Planned, Planning
@@ -229,16 +219,16 @@ class RecoveryDriver:
         self._answers.stop_all(problem, keeps_tokenizer=keeps_tokenizer)
         self._sessions.stop(problem)
 
-    def _act(self, actions: Sequence[Action]) -> None:
-        lasting: list[Lasting] = []
+    def _act(self, actions: Sequence[recovery_actions.Action]) -> None:
+        lasting: list[recovery_actions.Lasting] = []
         for action in actions:
             match action:
-                case ShowRecovery(recovery=recovery):
+                case recovery_actions.ShowRecovery(recovery=recovery):
                     self._show(recovery)
-                case CancelAnswers():
+                case recovery_actions.CancelAnswers():
                     for request_id in list(self._answers.under_way):
                         self._answers.cancel(request_id)
-                case End(problem=problem, shown=shown):
+                case recovery_actions.End(problem=problem, shown=shown):
                     self._end(problem, shown)
                 case _:
                     lasting.append(action)
@@ -259,23 +249,23 @@ class RecoveryDriver:
             self._journal.warn(fresh)
         self._bus.publish(msgspec.structs.replace(recovery, since=time() - (monotonic() - recovery.since)))
 
-    async def _carry_out(self, actions: Sequence[Lasting], machine: RecoveryStates) -> None:
+    async def _carry_out(self, actions: Sequence[recovery_actions.Lasting], machine: RecoveryStates) -> None:
         async with self._turn:
             for action in actions:
                 if machine is self._machine:  # else the user loaded another model meanwhile
                     await self._do(action, machine)
 
-    async def _do(self, action: Lasting, machine: RecoveryStates) -> None:
+    async def _do(self, action: recovery_actions.Lasting, machine: RecoveryStates) -> None:
         match action:
-            case Seek(without=without):
+            case recovery_actions.Seek(without=without):
                 await self._seek(without, machine)
-            case Rebuild(plan=plan) if self._found and self._found.plan is plan:
+            case recovery_actions.Rebuild(plan=plan) if self._found and self._found.plan is plan:
                 self._answers.suspend()
                 self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem)
                 self._tasks.spawn_essential("Loading again", self._load_again(self._found))
-            case Relink():
+            case recovery_actions.Relink():
                 await self._relink(machine)
-            case Free():
+            case recovery_actions.Free():
                 self._answers.suspend()
                 await self._leader.free("It waits for a Mac that was lost.")
 

@@ -9,6 +9,9 @@ from itertools import count
 from time import monotonic
 from typing import Final
 
+import msgspec
+
+from core.answer_parts import ToolCall
 from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
 from core.events import LedElsewhere, RequestDone
 from core.node.answers.answer_stream import Said
@@ -177,6 +180,8 @@ class LeaderAnswers:
                         yield RequestAccepted(request_id="", prompt_tokens=prompt_tokens)
                     case int() | str() | NotAnswered():
                         raise _strange()
+                    case ToolCall(arguments=arguments) if not _is_object(arguments):
+                        raise _strange()
                     case _:
                         yield came
                         if isinstance(came, RequestDone):
@@ -197,6 +202,14 @@ class LeaderAnswers:
     async def _one(self, wanted: Wanted) -> Relayed:
         async with aclosing(self._relay.ask(self._device_id, wanted)) as reported:
             return await anext(reported)
+
+
+def _is_object(written: str) -> bool:
+    try:
+        msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    return True
 
 
 def _strange() -> ProtocolError:

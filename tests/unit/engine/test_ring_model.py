@@ -18,12 +18,12 @@ from core.engine.ring_model import RingModel
 from core.engine.ring_work import Copy, Drop, Op
 from core.errors import ProtocolError, UsageError
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from tests.support.atlas import VOCAB
 from tests.support.made import build, twin
+from tests.support.maker import make_model
 from tests.support.rings import Ring, check_as_mlx_lm, check_generation, check_speculation, private_ring
 
 pytestmark = pytest.mark.slow

@@ -29,10 +29,10 @@ from core.engine.sampling import (
     pick_all,
 )
 from core.errors import UsageError
-from core.models.made.made_configs import FAMILIES, Shape
 from core.models.made.maker import random_model
 from core.sampling_options import Sampling
 from tests.support.cluster import choosing
+from tests.support.made_configs import FAMILIES, Shape
 from tests.support.search import SEARCH
 
 pytestmark = pytest.mark.slow

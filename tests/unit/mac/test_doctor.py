@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from core.events import Peer
@@ -143,6 +144,13 @@ def test_without_the_local_network_permission_the_send_is_denied(monkeypatch: py
 
     monkeypatch.setattr(socket, "socket", Refused)
     assert multicast.echo("127.0.0.1", 0.01) == "denied"
+
+
+async def test_a_system_that_says_nothing_ends_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: None)
+    found = {each.name: each async for each in doctor.examine_machine(tmp_path, GB, 0)}
+    assert (found["memory"].state, found["memory"].what) == ("unknown", "The system doesn't say: it gives no answer.")
+    assert len(found) > 3
 
 
 def test_disk_memory_and_programs() -> None:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import IdentityError, NodeError
 from core.mac.service import (
@@ -192,7 +193,13 @@ def test_a_mac_is_asked_for_the_password_only_where_it_is_needed() -> None:
     words = [command_line(step) for step in (*launchd_install(SERVICE).steps, *launchd_remove(SERVICE.home).steps)]
     assert words[-1] == "sudo rm -f /Library/LaunchDaemons/macluster.node.plist"
     assert all(each.startswith("sudo ") for each in words)
-    assert launchd_install(SERVICE).file.parent == SERVICE.home, "what is written without it is this account's"
+    assert not any(str(SERVICE.home) in each for each in words), "root reads no file that others of this account change"
+    assert [step.given for step in launchd_install(SERVICE).steps if step.given] == [launchd_plist(SERVICE)]
+
+
+def test_an_environment_value_makes_no_line_of_its_own() -> None:
+    odd = replace(SERVICE, environment={"HF_HOME": "/a\nExecStartPre=/bin/evil"})
+    assert 'Environment="HF_HOME=/a\\nExecStartPre=/bin/evil"' in systemd_unit(odd).splitlines()
 
 
 def test_state_is_told_in_words() -> None:

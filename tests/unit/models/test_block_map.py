@@ -22,8 +22,8 @@ from core.models.files.layers_on_disk import layers_text
 from core.models.files.manifest import Manifests
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part, ranges
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice, slice_parts
+from tests.support.maker import make_model
 from tests.support.models import fingerprint, read_entry
 
 BLOCK = 4096

@@ -14,7 +14,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model, random_model
+from core.models.made.maker import random_model
 from core.models.slicing.examine import examine
 from core.models.slicing.measured_caches import cache_sizes, whole_bits
 from core.models.slicing.probe import ModelProbe
@@ -22,6 +22,7 @@ from core.settings import KV_BITS, PREFILL_CHUNK
 from tests.support.atlas import KINDS, config_of, nightly_unless
 from tests.support.made import build
 from tests.support.made_families import MADE
+from tests.support.maker import make_model
 
 pytestmark = pytest.mark.slow
 

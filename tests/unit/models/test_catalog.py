@@ -21,8 +21,8 @@ from core.models.files.checked_files import MAX_CONFIG_VALUES
 from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.files.suitability import ALIASES
-from core.models.made.maker import make_model
 from core.settings import DEFAULT_CONTEXT, hub_cache
+from tests.support.maker import make_model
 from tests.support.models import fingerprint, read_entry, scan
 
 SHARD = "model-00001-of-00003.safetensors"

@@ -15,7 +15,7 @@ from core.errors import BadModel, ModelError
 from core.models.files.hub_files import HubModel
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.maker import make_model
+from tests.support.maker import make_model
 from tests.support.models import read_entry
 
 WEIGHTS = "model-00001-of-00001.safetensors"

@@ -13,9 +13,9 @@ import msgspec
 import psutil
 import pytest
 
-from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
 from tests.support.borrowing import LAYERS, borrowing
+from tests.support.maker import make_model
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,11 @@ from core.models.files.manifest import Manifests
 from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.sandbox import Job, run_child
-from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
 from core.settings import MIB
+from tests.support.maker import make_model
 from tests.support.models import read_entry
 
 pytestmark = pytest.mark.slow

@@ -23,9 +23,9 @@ from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.manifest import Manifests
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
-from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
 from tests.support.hub import COMMIT, Hub, point_at, running_hub
+from tests.support.maker import make_model
 from tests.support.models import fingerprint
 
 REPO = "acme/toy"

@@ -7,13 +7,14 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import msgspec
 import pytest
 from huggingface_hub.errors import DisabledRepoError, GatedRepoError, HfHubHTTPError
 
-from core.errors import BadModel, ModelError
+from core.errors import BadModel, ModelError, TransferError
 from core.models.files import hub_download, hub_download_parts, hub_reader
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog
@@ -21,8 +22,8 @@ from core.models.files.hub_download import explained
 from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder
 from core.models.files.hub_reader import FIRST_WAIT_S, Patience
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
+from tests.support.maker import make_model
 from tests.support.models import read_entry, scan
 
 
@@ -92,6 +93,18 @@ async def test_what_cannot_run_is_refused_before_its_weights_come(
     with pytest.raises(ModelError, match=words):
         await asyncio.to_thread(hub_download_parts.begin, split, lambda _: None)
     assert not (tmp_path / "models").exists(), "nothing is left behind"
+
+
+async def test_a_disk_that_seems_too_full_is_filled_if_the_person_says_so(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.models.files.block_writer.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+    order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
+    with pytest.raises(TransferError, match="too little"):
+        await asyncio.to_thread(hub_download.fetch, order, lambda _: None, ByteRateLimit())
+    anyway = msgspec.structs.replace(order, anyway=True)
+    await asyncio.to_thread(hub_download.fetch, anyway, lambda _: None, ByteRateLimit())
+    assert [entry.name for entry in Catalog([tmp_path / "cache"]).survey()] == ["acme/toy"]
 
 
 async def test_a_gated_model_that_was_refused_is_no_unfinished_download(hub: Hub, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from core.models.files.model_folder import read_folder
 from core.models.files.suitability import check_architecture
 from core.models.known.known_models import KnownModels, known_models
-from core.models.made.maker import make_model
 from tests.known_models.make_list import from_published, main
 from tests.known_models.published_configs import PUBLISHED
 from tests.support.hub import COMMIT, point_at, running_hub
+from tests.support.maker import make_model
 
 REPO = "acme/toy"
 

@@ -15,9 +15,9 @@ from core.errors import BadModel
 from core.models.files.layout import layout_of
 from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import Tensor
-from core.models.made.made_configs import FAMILIES
-from core.models.made.maker import make_model
 from tests.support import atlas
+from tests.support.made_configs import FAMILIES
+from tests.support.maker import make_model
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.models.made.maker import make_model
+from tests.support.maker import make_model
 
 STARTS = """
 import sys

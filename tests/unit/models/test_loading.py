@@ -18,13 +18,14 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model, random_model
-from core.models.made.maker import write_weights as write_model
+from core.models.made.maker import random_model
 from core.models.slicing.loading import build_lazily, load_slice, slice_parts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 from tests.support.checkpoints import REWRITES, change_config, read_weights, write_weights
 from tests.support.made_families import MADE
+from tests.support.maker import make_model
+from tests.support.maker import write_weights as write_model
 from tests.support.waiting import until
 
 LAYERS = 4

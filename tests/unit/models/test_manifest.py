@@ -16,10 +16,10 @@ import pytest
 from core.errors import BadModel, ModelError, ModelNotFound
 from core.models.files.manifest import PIECE_BYTES, Manifests, differing
 from core.models.files.safetensors import INDEX_NAME
-from core.models.made.maker import make_model
 from core.node.disks.local_models import LocalModels
 from core.settings import MIB
 from tests.support.home_files import in_format
+from tests.support.maker import make_model
 
 SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
 

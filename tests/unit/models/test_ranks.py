@@ -10,10 +10,10 @@ import pytest
 
 from core.errors import UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
+from tests.support.maker import make_model
 
 pytestmark = pytest.mark.slow
 

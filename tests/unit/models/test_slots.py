@@ -14,11 +14,11 @@ from mlx_lm.utils import _get_classes
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.probe import ModelProbe, check_cuts, legal_cuts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
+from tests.support.maker import make_model
 from tests.support.rings import Reference, Ring, check
 
 pytestmark = pytest.mark.slow

@@ -15,13 +15,13 @@ from core.engine.sampling import RowSampler, pick_all
 from core.models.files.cache_size import CacheSize
 from core.models.files.model_folder import read_folder
 from core.models.files.step_size import StepSize, step_size
-from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.plan.stage_sizes import StageSizes
 from core.sampling_options import Sampling
 from core.settings import MIB
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
+from tests.support.maker import make_model
 
 pytestmark = pytest.mark.slow
 

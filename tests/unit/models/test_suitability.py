@@ -15,10 +15,10 @@ from core.models.files.model_folder import read_folder
 from core.models.files.model_settings import ModelSettings, settings_of
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.suitability import ADAPTER, NO_TEMPLATE, STALE_INDEX, check_suitable, notes_on
-from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.requests.plans import PreviewRequest
 from core.settings import Home
+from tests.support.maker import make_model
 from tests.support.models import fingerprint, read_entry, scan
 from tui.cli.what_if import imagined_plan
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, UsageError
-from core.models.made.maker import make_model
 from core.models.text.template_values import said_before, spec_of
 from core.models.text.tokenizer import Tokens, recommended
 from core.requests.answers import Message
 from core.sampling_options import Sampling
+from tests.support.maker import make_model
 from tests.support.scripted import make_scripted
 
 CHAT = (

@@ -10,8 +10,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from core.errors import BadModel, UnsupportedModel
-from core.models.made.maker import SPECIALS, make_model
+from core.models.made.maker import SPECIALS
 from core.models.text.vocabulary import read_vocabulary
+from tests.support.maker import make_model
 
 TEXT = '{"Zwei Flüsse": ["日本", "🐢"], "n": -1.5e3}\n'
 

@@ -12,7 +12,6 @@ import pytest
 
 from core.events import Peer
 from core.models.files.parts import Ranges
-from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage
@@ -25,6 +24,7 @@ from core.node.ring.stage_files import StageFiles
 from core.requests.plans import LoadRequest
 from core.settings import GB
 from tests.support.contexts import context_of
+from tests.support.maker import make_model
 from tests.support.models import read_entry
 
 LAYERS = 6

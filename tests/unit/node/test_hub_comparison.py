@@ -17,13 +17,13 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_m
 from core.models.files.block_writer import BlockWriter
 from core.models.files.compared_hashes import COMPARED_NAME, check_compared, doubtful, read_compared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
-from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage
 from core.node.disks.block_serving import BlockReader
 from core.node.disks.byte_links import RunRequest
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.messages import FalseFile
 from tests.support.copies import Mac, held_model_named
+from tests.support.maker import make_model
 from tests.support.models import fingerprint
 
 NAME = "model-00001-of-00001.safetensors"

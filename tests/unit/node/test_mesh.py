@@ -296,7 +296,7 @@ async def test_macs_without_a_common_version_stay_linked_for_what_all_versions_k
     async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
         later = {"version": "0.3.0", "wire": (2, 3), "installed_by": "pipx"}
         low.mesh.greeting = msgspec.structs.replace(low.mesh.greeting, **later)
-        high.mesh.greeting = msgspec.structs.replace(high.mesh.greeting, version="0.1.0", installed_by="uv")
+        high.mesh.greeting = msgspec.structs.replace(high.mesh.greeting, version="0.1.0", installed_by="uv tool")
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
         low.mesh.dialling.reach(mac(HIGH).text_id)
         await until(lambda: low.knows(HIGH) and high.knows(LOW))

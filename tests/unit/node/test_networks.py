@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from core.mac.interfaces import Interface, interfaces
+from core.mac.network_kind import interface_of
 from core.node.base.signals import Signals
 from core.node.peers.networks import Networks, NetworksChanged
 
@@ -34,12 +35,17 @@ async def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> No
     assert [each.gone for each in told] == [frozenset(), {BRIDGE.address}]
 
 
-def test_an_interface_that_goes_while_it_is_asked_for_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [True, False], ids=["raises", "none"])
+def test_an_interface_that_goes_while_it_is_asked_for_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     known = interfaces()
 
     def gone() -> None:
-        raise OSError(errno.ENXIO, "Device not configured")
+        if fails:
+            raise OSError(errno.ENXIO, "Device not configured")
 
     for question in ("net_if_stats", "net_if_addrs"):
         monkeypatch.setattr(psutil, question, gone)
         assert interfaces() == known != ()
+    assert interface_of("127.0.0.1") == ""

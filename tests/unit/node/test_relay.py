@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from core.answer_parts import TextPart
+from core.answer_parts import TextPart, ToolCall
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
 from core.node.answers.answer_stream import Said
@@ -227,6 +227,15 @@ async def test_more_than_an_answer_has_is_not_kept(two: HeadAndMember, monkeypat
     two.relay.handle_message(HEAD, piece)
     monkeypatch.setattr(relayed_answers, "MOST_ASKED", 9)
     assert isinstance(await two.refused(), UsageError)
+
+
+async def test_a_call_whose_arguments_are_no_object_reaches_no_client(two: HeadAndMember) -> None:
+    following = asyncio.create_task(two.refused())
+    await until(lambda: bool(two.harness.asked))
+    (number,) = (number for _, number in two.relay._asked)
+    call = ToolCall(id="a", name="go", arguments="{{{")
+    two.relay.handle_message(HEAD, RelayReply(number=number, data=encoded(call), is_last=True))
+    assert isinstance(await following, ProtocolError)
 
 
 @pytest.mark.promise("P29")

@@ -15,8 +15,8 @@ import pytest
 
 from core.errors import ModelNotFound, UnsupportedModel
 from core.models.files.catalog import ModelEntry
-from core.models.made.maker import make_model
 from core.node.ring.split_profiles import SplitProfiles
+from tests.support.maker import make_model
 from tests.support.models import read_entry
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +8,7 @@ import pytest
 from core.errors import NodeError, NotUnderstood
 from core.node.base.node_message import in_pieces, to_frame
 from core.node.peers.messages import Greeting
-from core.node.peers.versions import installed_by, own_greeting, why_apart, wire_between
+from core.node.peers.versions import own_greeting, why_apart, wire_between
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import LinkUp, PrepareStage
 from core.node.ring.plan_member import check_compute
@@ -24,7 +23,7 @@ OURS = Greeting(version="0.2.0", wire=(1, 2), compute="c" * 16, mlx_lm="0.32.2",
 
 
 def other(**changes: Any) -> Greeting:
-    return msgspec.structs.replace(OURS, installed_by="uv", **changes)
+    return msgspec.structs.replace(OURS, installed_by="uv tool", **changes)
 
 
 def test_macs_that_compute_alike_and_know_a_version_share_a_model() -> None:
@@ -51,7 +50,7 @@ def test_what_keeps_two_macs_apart_is_said_with_the_line_to_type_on_the_older_on
     problem = why_apart("mini", theirs, OURS)
     assert problem
     assert f"mini has {what}" in problem.what
-    known = where == "mini" and theirs.installed_by == "uv"
+    known = where == "mini" and theirs.installed_by == "uv tool"
     update = "uv tool upgrade macluster" if known else "pip install --upgrade macluster"
     assert problem.fix == f"On {where}: `{update}`, then `macluster restart`."
 
@@ -69,13 +68,6 @@ def test_a_greeting_says_what_this_mac_runs() -> None:
     own = own_greeting()
     assert len(own.compute) == 16
     assert own.runs_on.startswith(f"mlx-lm {own.mlx_lm} · mlx {own.mlx} · Python 3.")
-
-
-def test_the_installer_is_known_by_what_it_left(tmp_path: Path) -> None:
-    assert installed_by(tmp_path) == "pip"
-    for name, left in (("pipx", "pipx_metadata.json"), ("uv", "uv-receipt.toml")):
-        (tmp_path / left).touch()
-        assert installed_by(tmp_path) == name
 
 
 # ---- a ring computes with one version

@@ -11,10 +11,10 @@ import pytest
 from core.errors import DoesNotFit, UnsupportedModel
 from core.events import Peer
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.text.vocabulary import ids_fingerprint
 from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head
 from core.settings import GB
+from tests.support.maker import make_model
 
 HEAD, OTHER = (Peer(device_id=name, name=name, budget_bytes=8 * GB) for name in ("studio", "mini"))
 

@@ -25,6 +25,7 @@ from core.settings import Home
 from core.worker.messages import Token
 from tests.support.answers import TEXT, AnswersHarness, ids_of, model, tokens
 from tests.support.run_command import DEADLINE_S, RUN, harness, running, served
+from tests.support.waiting import until
 from tui.cli import answering
 from tui.cli.answer_options import request_of
 from tui.cli.answering import answer
@@ -182,6 +183,18 @@ async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(harn
     assert (process.returncode, out, err) == (130, b"\n\n", b"")
     assert harness.cancelled == [asked.request_id for asked in harness.asked]
     assert not harness.bus.now.running
+
+
+async def test_a_client_that_dies_before_it_reads_the_reply_leaves_nothing_that_runs(harness: AnswersHarness) -> None:
+    busy = harness.answers.archive.old_logs
+    await busy.acquire()
+    async with running(harness, until=lambda: busy._waiters) as process:
+        process.kill()
+        await process.wait()
+        assert harness.bus.now.running
+        busy.release()
+        await until(lambda: not harness.bus.now.running)
+    assert harness.cancelled == [asked.request_id for asked in harness.asked]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.sampling import greedy
 from core.errors import UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.worker.draft_model import CHUNK, LoadedDraft, load_draft
+from tests.support.maker import make_model
 
 pytestmark = pytest.mark.slow
 

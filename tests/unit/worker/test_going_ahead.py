@@ -121,3 +121,15 @@ def test_an_answer_whose_row_others_needed_goes_on_as_it_would_have(asking: Aski
     assert displaced.call_count
     ends = [each for each in asking._said if isinstance(each, AnswerDone)]
     assert [(each.tokens, each.problem) for each in ends] == [(TOKENS, None)] * 4
+
+
+def test_a_displaced_answer_that_is_too_long_to_send_to_the_mac_that_samples_ends_with_words(asking: Asking) -> None:
+    head, asked = asking._head, a_request((7, 11, 13), max_tokens=TOKENS)
+    head.submit(asked)
+    too_long = patch("core.worker.remote_sampling.ADMISSION_BYTES", 1)
+    with too_long, patch.object(head.pipeline, "chooses", new=False), patch.object(head.pipeline, "send_word"):
+        head._begin_again(replace(asked, written=[5]))
+    (done,) = [each for each in asking._said if isinstance(each, AnswerDone)]
+    assert done.problem
+    assert "too long to send" in done.problem.what
+    assert head._scheduler.idle

@@ -14,7 +14,6 @@ import pytest
 from core.errors import LinkLost, ModelNotFound, StageFailed
 from core.link.arrays import decode_arrays, encode_arrays
 from core.models.files.model_folder import read_folder
-from core.models.made.maker import make_model
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
 from core.worker.proof import (
@@ -32,6 +31,7 @@ from core.worker.reference_model import Task, Whole, run
 from core.worker.stage import LoadedStage
 from tests.conftest import our_children
 from tests.support.made import build, twin
+from tests.support.maker import make_model
 from tests.support.plans import plan_of
 from tests.support.rings import private_ring
 

@@ -1,4 +1,4 @@
-"""Tiny config.json contents of made models. Tests add more families of mlx-lm."""
+"""Tiny config.json contents of made models. `made_families` adds more families of mlx-lm."""
 
 from __future__ import annotations
 

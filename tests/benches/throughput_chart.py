@@ -1,13 +1,20 @@
-"""SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95."""
+"""SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95.
+
+`python -m tests.benches.throughput_chart scenarios.json > scenarios.svg` draws what `bench scenarios --report` wrote.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.bench.scenarios.report import ScenarioResult
+import msgspec
+
+from core.bench.scenarios.report import ScenarioResult, ScenariosResult
 
 WIDTH, HEIGHT = 1080, 560
 LEFT, RIGHT, TOP, BOTTOM = 84, 300, 64, 60
@@ -90,3 +97,8 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
 def _text(x: float, y: float, words: str, *, size: int, anchor: str = "start") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"'
     return f'<text {place} fill="{_INK}">{escape(words)}</text>'
+
+
+if __name__ == "__main__":
+    report = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ScenariosResult)
+    print(svg(points(report.scenarios), report.runner), end="")
