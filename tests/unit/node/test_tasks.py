@@ -449,6 +449,7 @@ def test_a_node_without_defects_says_nothing_of_them() -> None:
     assert once.what.startswith("Bonjour failed once since ")
 
 
+@pytest.mark.slow
 def test_every_task_and_thread_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
     """A new loop needs an entry in the tables above."""
     folder, loops = Path(core.node.__file__).parent, dict[str, set[str]]()
