@@ -33,7 +33,6 @@ CHILDREN: Final = (
     ("core.models.slicing.examine", "."),
     ("core.models.files.hub_download",),
     ("core.worker",),
-    ("core.worker.reference_model", "60"),
 )
 
 
