@@ -20,10 +20,20 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from core import errors
 from core.engine.constraints import Grammars
 from core.engine.drafting import Drafter
 from core.engine.requests import Request
+from core.errors import (
+    GroupFailed,
+    HandshakeError,
+    LinkError,
+    LinkLost,
+    MaclusterError,
+    NoAnswer,
+    NotLoaded,
+    Problem,
+    StageFailed,
+)
 from core.events import Plan
 from core.link.data_plane import listen
 from core.models.files.model_folder import read_folder
@@ -37,7 +47,7 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
-from core.version import compute_hash
+from core.version import compute_hash, package_version
 from core.worker import messages
 from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
@@ -49,6 +59,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
+from core.worker.reference_model import Reference, reference_for
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import LoadedStage
@@ -77,6 +88,7 @@ class HeldStage:
     stage: LoadedStage
     fingerprint: str  # of the model's files
     driver: Head | Follower
+    reference: Reference  # of the ring's logits, on the head
 
     @property
     def head(self) -> Head | None:
@@ -121,7 +133,7 @@ class Worker:
                     head.turn(self._inbox)
                 else:
                     self._wait(IDLE_S)
-            except errors.LinkError as error:
+            except LinkError as error:
                 self._break(error)
 
     def _wait(self, timeout_s: float) -> None:
@@ -153,7 +165,7 @@ class Worker:
             case messages.Connect():
                 self._connect(command)
             case messages.Prove():
-                self._prove(command)
+                self._prove(command.plan_gen)
             case messages.Trace():
                 meter = self._held.stage.meter if self._held else None
                 self._report(messages.Traced(spans=meter.take_spans(), seen=meter.seen) if meter else messages.Traced())
@@ -162,12 +174,10 @@ class Worker:
             case _ if self._head:
                 _obey_on_head(self._head, command)
             case Request():
-                no_model = errors.LinkLost("No model is loaded in this worker.").problem
+                no_model = LinkLost("No model is loaded in this worker.").problem
                 self._report(untouched(command, "error", no_model))
             case messages.SaveSession() | messages.LoadSession():
-                self._report(
-                    messages.SessionFailed(problem=errors.NotLoaded("No model is loaded in this worker.").problem)
-                )
+                self._report(messages.SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case _:
                 pass
 
@@ -190,7 +200,7 @@ class Worker:
     def _load(self, command: messages.Load) -> None:
         try:
             self._report(self._loaded(command))
-        except errors.MaclusterError as error:
+        except MaclusterError as error:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: messages.Load) -> messages.Loaded:
@@ -198,16 +208,19 @@ class Worker:
         stage only weights that are needed again stay.
         """
         if self._group:
-            raise errors.StageFailed(
-                "This worker was a rank of another plan.", "Load the model again: a new worker starts."
-            )
+            raise StageFailed("This worker was a rank of another plan.", "Load the model again: a new worker starts.")
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
-        self._report(messages.Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
+
+        def on_progress(done: int, total: int) -> None:
+            self._report(messages.Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total))
+
+        on_progress(0, mine.weight_bytes)
         folder = read_folder(directory)
         held = self._let_go(folder.fingerprint)
+        reference = reference_for(command, folder, held, on_progress) if command.references else Reference()
         layers = load_slice(
             folder,
             mine.start,
@@ -215,16 +228,15 @@ class Worker:
             embed=owned.embeds,
             output=owned.outputs,
             rank=Rank(command.index, len(plan.stages)) if has_ranks(plan) else None,
-            on_progress=lambda done, total: self._report(
-                messages.Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
-            ),
+            on_progress=on_progress,
             held=held,
         )
         if self._joined and self._joined.wires:
             wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(messages.Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
+        driver = self._driver(command, stage)
+        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, driver, reference)
         return messages.Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -234,10 +246,11 @@ class Worker:
             embed=owned.embeds,
             output=owned.outputs,
             fingerprint=folder.fingerprint,
+            mlx_lm=package_version("mlx-lm"),
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
-        self._unlink(errors.LinkLost("Another plan replaces this one.").problem)
+        self._unlink(LinkLost("Another plan replaces this one.").problem)
         before, self._held = self._held, None
         if before is None:
             return {}
@@ -259,12 +272,20 @@ class Worker:
         if command.drafter:
             model = load_draft(Path(command.drafter), size)
             drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
-        return Head(plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft, drafter=drafter)
+        return Head(
+            plan,
+            pipeline,
+            self._report,
+            grammars,
+            lanes=command.lanes,
+            draft=command.draft,
+            drafter=drafter,
+        )
 
     def _connect(self, command: messages.Connect) -> None:
         if self._joined is None or self._held is None:
             return
-        self._unlink(errors.LinkLost("The ring is being linked again.").problem)
+        self._unlink(LinkLost("The ring is being linked again.").problem)
         self._held = held = replace(self._held, plan=command.plan)
         try:
             neighbours = _neighbours(command, self._joined, held)
@@ -273,13 +294,13 @@ class Worker:
                 self._join_group(held, self._ring)
             if held.head and (problem := held.head.pipeline.link(self._ring)):
                 held.head.fail_all(problem)
-        except errors.LinkError:
+        except LinkError:
             raise
-        except errors.StageFailed as error:
+        except StageFailed as error:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
             return
-        except errors.MaclusterError as error:
-            raise errors.HandshakeError(error.what, error.fix) from error
+        except MaclusterError as error:
+            raise HandshakeError(error.what, error.fix) from error
         self._report(messages.Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: messages.ConnectPrefill) -> None:
@@ -291,7 +312,7 @@ class Worker:
         try:
             neighbours = _neighbours(command, self._joined, replace(held, index=0))
             other.link(Ring(neighbours, stage.meter, command.key_limits))
-        except errors.MaclusterError as error:
+        except MaclusterError as error:
             self._report(messages.PrefillBroken(plan_gen=gen, problem=error.problem))
             return
         held.head.reading.link(other, gen)
@@ -299,12 +320,12 @@ class Worker:
 
     def _join_group(self, held: HeldStage, ring: Ring) -> None:
         if self._group:
-            raise errors.GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
+            raise GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
         assert held.plan.parallelism
         self._group = open_group(held.plan.parallelism.group, ring, self._lose_group)
         held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
-    def _lose_group(self, error: errors.LinkError) -> None:
+    def _lose_group(self, error: LinkError) -> None:
         """End the process after losing a rank. Runs in its own thread, since the main one may hang inside MLX; a second
         call waits for the end.
         """
@@ -313,13 +334,13 @@ class Worker:
         self._report(messages.GroupBroken(problem=error.problem))
         os._exit(1)
 
-    def _prove(self, command: messages.Prove) -> None:
+    def _prove(self, plan_gen: int) -> None:
         """Prove that the ring computes; if it breaks, the proof runs again on the next ring."""
         held = self._held
         if held is None or held.head is None:
             return
         plan, head, pipeline = held.plan, held.head, held.head.pipeline
-        if not pipeline.is_linked or command.plan_gen != plan.plan_gen:
+        if not pipeline.is_linked or plan_gen != plan.plan_gen:
             return
 
         def goes_on(tokens: int, seconds: float) -> None:
@@ -328,14 +349,14 @@ class Worker:
                 head.took(tokens, seconds)
 
         try:
-            self._report(prove(command, plan, pipeline, idle=lambda: self._wait(0.0), on=goes_on))
-        except errors.LinkError:
+            self._report(prove(plan, pipeline, held.reference, goes_on))
+        except LinkError:
             pipeline.begin_anew()  # half a proof has no value
             raise
-        except errors.MaclusterError as error:
-            self._report(messages.Unproved(plan_gen=command.plan_gen, problem=error.problem))
+        except MaclusterError as error:
+            self._report(messages.Unproved(plan_gen=plan_gen, problem=error.problem))
 
-    def _break(self, error: errors.LinkError) -> None:
+    def _break(self, error: LinkError) -> None:
         """After a link error: report why round the ring, close both links, keep layers and caches. A rank ends, since
         the state of its reduces is unknown.
         """
@@ -345,16 +366,16 @@ class Worker:
         head = self._held.head
         if head:
             head.flush()
-        if isinstance(error, errors.GroupFailed) and self._group is None:
+        if isinstance(error, GroupFailed) and self._group is None:
             self._report(messages.Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
-        if isinstance(error, errors.GroupFailed) or self._group:
+        if isinstance(error, GroupFailed) or self._group:
             self._lose_group(error)
-        if head and isinstance(error, errors.NoAnswer):
+        if head and isinstance(error, NoAnswer):
             head.fail_all(error.problem)
             head.pipeline.begin_anew()
         self._report(messages.LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
-    def _unlink(self, problem: errors.Problem) -> None:
+    def _unlink(self, problem: Problem) -> None:
         ring, self._ring = self._ring, None
         if head := self._head:
             head.pipeline.unlink()
@@ -405,6 +426,7 @@ def main(inbox: Inbox, outbox: Outbox) -> None:
     """Serve the node at the other end of the pipe until the GPU fails; the inbox ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
+    compute_hash()  # an update may change the files while this runs
     obey_device()
     if mx.default_device() == mx.cpu:  # CPU compute takes all cores; a node and its tokenizer need little
         os.nice(GIVES_WAY)
