@@ -45,6 +45,8 @@ class Load(PipeMessage, frozen=True, kw_only=True, tag="Load"):
     lanes: int | None = None  # at most; None: as many as stages
     draft: int = MAX_DRAFT  # most draft tokens in a step
     drafter: str = ""  # directory of the draft model, if any
+    references: str = ""  # directory of whole models' logits, on the head; "": the ring is compared with none
+    verify: bool = False  # make them again
 
 
 class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
@@ -73,8 +75,6 @@ class Prove(PipeMessage, frozen=True, kw_only=True, tag="Prove"):
     """Head only: run a short fixed prompt. Answered by `Proved` or `Unproved`, or by `LinkBroken`."""
 
     plan_gen: int
-    directory: str
-    verify: bool  # compare the logits with the whole model's, run by a child from `directory`
 
 
 class Cancel(PipeMessage, frozen=True, kw_only=True, tag="Cancel"):
@@ -170,6 +170,7 @@ class Loaded(PipeMessage, frozen=True, kw_only=True, tag="Loaded"):
     embed: bool  # has the embedding
     output: bool  # has the output head
     fingerprint: str  # of the model's files, as this worker read them
+    mlx_lm: Annotated[str, msgspec.Meta(max_length=64)] = ""  # version
 
 
 class Failed(PipeMessage, frozen=True, kw_only=True, tag="Failed"):
@@ -194,7 +195,7 @@ class LinkBroken(PipeMessage, frozen=True, kw_only=True, tag="LinkBroken"):
 
 
 class Proving(PipeMessage, frozen=True, kw_only=True, tag="Proving"):
-    """The proof goes on: a part of its prompt is read, or the whole model runs."""
+    """The proof goes on: a part of its prompt is read."""
 
 
 class Proved(PipeMessage, frozen=True, kw_only=True, tag="Proved"):
@@ -204,10 +205,11 @@ class Proved(PipeMessage, frozen=True, kw_only=True, tag="Proved"):
     seconds: float
     tokens: int
     difference: float | None  # largest difference from a logit of the whole model; None if not compared
+    why: str = ""  # why it could not be compared, as the end of a sentence
 
 
 class Unproved(PipeMessage, frozen=True, kw_only=True, tag="Unproved"):
-    """The ring is linked, but its results are wrong or could not be compared."""
+    """The ring is linked, but its results are wrong."""
 
     plan_gen: int
     problem: Problem

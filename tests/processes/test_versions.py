@@ -40,7 +40,7 @@ async def test_a_node_is_updated_under_its_feet_and_restarted(tmp_path: Path, mo
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     home = Home(tmp_path / "lab")
-    async with running_node(home, "--no-multicast", "--key", "file") as watch:
+    async with running_node(home, "--no-multicast", "--key", "file", has_worker=True) as watch:
         assert watch.now.version == RELEASE
         await watch.until(lambda w: w.now.peers[0].worker_pid is not None, START_S, "the worker")
         edited(tree / "core" / "version.py", f'RELEASE: Final = "{RELEASE}"', f'RELEASE: Final = "{NEXT}"')

@@ -8,8 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
-from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
+from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Transfer
 from core.link.frames import FrameType
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
@@ -28,8 +30,6 @@ STILL_S = 120.0  # a worker reports every tensor that it reads
 LOOK_S = 5.0
 PROVE_S = 60.0  # from one part of the proof to the next; a stuck rank would block the others for ever
 READ_BYTES_PER_S = 50e6
-
-Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
 
 
 class RingReady(Signal, frozen=True):
@@ -62,7 +62,7 @@ class PlanLeader:
     def __init__(
         self, node: NodeContext, mesh: Mesh, member: PlanMember, files: StageFiles, worker: WorkerState
     ) -> None:
-        self._device_id, self._faults = node.own_id, node.faults
+        self._device_id, self._faults, self._references = node.own_id, node.faults, node.home.references
         self._signals, self._bus, self._journal, self._tasks = node.signals, node.bus, node.journal, node.tasks
         self._mesh, self._member, self._files, self._worker = mesh, member, files, worker
         self._lifecycle: PlanLifecycle | None = None
@@ -74,7 +74,6 @@ class PlanLeader:
         self._verify = False
         self._reported_at: dict[str, float] = {}  # last report of each Mac, monotonic seconds
         self._proof_at = 0.0  # when a proof last went on
-        self._compared: set[Computed] = set()  # kinds of plans compared with the whole model
         self._paths: dict[str, PathKind] = {}
         self._prefill = PrefillLink(node, mesh, member)
         self._last_gen = 0
@@ -119,9 +118,9 @@ class PlanLeader:
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in place of the one before, after copying `lacks` and comparing with the hub.
-        Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`:
-        compare the ring's logits with the whole model on this Mac. Raises BadModel for a damaged map, NotLoaded if it
-        is unloaded meanwhile.
+        Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`: make
+        the logits again that the ring's are compared with. Raises BadModel for a damaged map, NotLoaded if it is
+        unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
@@ -248,12 +247,11 @@ class PlanLeader:
         if self._lifecycle is None:
             return
         match report:
-            case reports.Proved(plan_gen=gen, difference=difference):
-                if difference is not None:
-                    self._compared.add(_computed(self._lifecycle.plan))
+            case reports.Proved(plan_gen=gen):
                 await self._act(self._lifecycle.proved(gen, proof_text(report)))
             case reports.Unproved(plan_gen=gen, problem=problem):
-                await self._act(self._lifecycle.disproved(gen, problem))
+                what = f"{problem.what} {self._lifecycle.computed_by}"
+                await self._act(self._lifecycle.disproved(gen, msgspec.structs.replace(problem, what=what)))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
         """A Mac or its worker is gone. The ring continues without its prefill Mac."""
@@ -307,7 +305,15 @@ class PlanLeader:
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
             if device_id == self._device_id:
-                port = await self._member.prepare_own(plan, index, directory, self._drafter)
+                load = reports.Load(
+                    plan=plan,
+                    index=index,
+                    directory=str(directory),
+                    drafter=str(self._drafter or ""),
+                    references=str(self._references),
+                    verify=self._verify,
+                )
+                port = await self._member.prepare_own(load)
                 if self._knows(plan.plan_gen):
                     await self._act(self._lifecycle_now().prepared(device_id, port))
             elif not await self._mesh.send(device_id, messages.PrepareStage.of(plan, index)):
@@ -349,8 +355,7 @@ class PlanLeader:
                     self._last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case ProveRing(plan=plan):
-                    verify = self._verify or (has_ranks(plan) and _computed(plan) not in self._compared)
-                    self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
+                    self._member.prove_own(plan.plan_gen)
                     check = self._check_proved(self._lifecycle_now(), plan)
                     self._tasks.spawn_essential("The check of the proof", check)
                 case Ready(plan=plan, proof=proof):
@@ -393,15 +398,8 @@ class PlanLeader:
         return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])
 
 
-def _computed(plan: Plan) -> Computed:
-    """The inputs that logits depend on. A wrong tensor split raises no error, so each kind of plan is compared with the
-    whole model once, unrequested.
-    """
-    return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
-
-
 def proof_text(proved: reports.Proved) -> str:
     if proved.difference is None:
-        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s."
+        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s, but not against mlx_lm: {proved.why}."
     largest = f"largest difference {proved.difference:.2g}"
-    return f"Verified: logits equal those of the whole model on one Mac ({largest})."
+    return f"Proved against mlx_lm with {proved.tokens} tokens: the same logits as on one Mac ({largest})."

@@ -86,8 +86,8 @@ class PlanMember:
         self._outgoing = OutgoingLink()
         self._step = 0
 
-    async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
-        return await self._prepare(self._device_id, plan, index, directory, drafter)
+    async def prepare_own(self, load: Load) -> int:
+        return await self._prepare(self._device_id, load)
 
     async def prepare(self, head: str, order: messages.PrepareStage) -> None:
         """Load a stage for another Mac: one order at a time for each head, and only the last waiting one counts."""
@@ -101,7 +101,7 @@ class PlanMember:
             self._assessment.check(plan)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
-            port = await self._prepare(head, plan, order.index, directory)
+            port = await self._prepare(head, Load(plan=plan, index=order.index, directory=str(directory)))
         except MaclusterError as error:
             await self._mesh.send(head, messages.StageLost(plan_gen=order.plan_gen, problem=error.problem))
             return
@@ -128,8 +128,8 @@ class PlanMember:
         if self._head == self._device_id:
             self._supervisor.send(UnlinkPrefill())
 
-    def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
-        self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
+    def prove_own(self, plan_gen: int) -> None:
+        self._supervisor.send(Prove(plan_gen=plan_gen))
 
     async def link(self, head: str, order: messages.LinkUp) -> None:
         try:
@@ -203,16 +203,16 @@ class PlanMember:
         if plan and head:
             await self._report(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
 
-    async def _prepare(self, head: str, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
+    async def _prepare(self, head: str, load: Load) -> int:
+        plan, directory = load.plan, Path(load.directory)
         before, led = self._worker.plan, self._head
         self._forget()
-        self._worker.plan, self._head, self._index = plan, head, index
-        self._signals.emit(StageTaken(plan, index))
+        self._worker.plan, self._head, self._index = plan, head, load.index
+        self._signals.emit(StageTaken(plan, load.index))
         if before and led and led != head:  # the other head would wait for ever
             taken = NotLoaded("It loads another model now.").problem
             await self._report(led, messages.StageLost(plan_gen=before.plan_gen, problem=taken))
         await self._comparison.ensure(directory, plan.fingerprint, head)
-        load = Load(plan=plan, index=index, directory=str(directory), drafter=str(drafter or ""))
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
         if before and stays and not has_ranks(before):  # ranks keep their group as long as they live
