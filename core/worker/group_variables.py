@@ -36,11 +36,7 @@ def ring_hosts(rank: int, world: int, own_port: int, next_port: int) -> bytes:
 
 
 def rdma_variables(rank: int, world: int, host: str, port: int, devices: Path) -> dict[str, str]:
-    variables = {
-        "MLX_RANK": str(rank),
-        "MLX_JACCL_COORDINATOR": f"{host}:{port}",
-        "MLX_IBV_DEVICES": str(devices),
-    }
+    variables = {"MLX_RANK": str(rank), "MLX_JACCL_COORDINATOR": f"{host}:{port}", "MLX_IBV_DEVICES": str(devices)}
     return variables if world <= MESH_RANKS else {**variables, "MLX_JACCL_RING": "1"}
 
 

@@ -380,56 +380,20 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True, tag="TracedPhases"):
 
 # only the head gets a Request; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, interleaved with
 # other requests'
-Command = (
-    Join
-    | Load
-    | Connect
-    | ConnectPrefill
-    | UnlinkPrefill
-    | Prove
-    | Request
-    | Cancel
-    | SaveSession
-    | LoadSession
-    | StopSession
-    | MirrorSpans
-    | StopMirror
-    | Trace
-    | TracePhases
+_RingCommand = Join | Load | Connect | Prove | Trace | TracePhases
+_PrefillCommand = ConnectPrefill | UnlinkPrefill
+_AnswerCommand = Request | Cancel | MirrorSpans | StopMirror
+_SessionCommand = SaveSession | LoadSession | StopSession
+Command = _RingCommand | _PrefillCommand | _AnswerCommand | _SessionCommand
+
+_RingReport = Listening | Loading | Loaded | Failed | Linked | LinkBroken | Proving | Proved | Unproved
+_PrefillReport = PrefillLinked | PrefillBroken | ReadBeside
+_AnswerReport = (
+    Departed | Prefilled | PromptLogprobs | Token | AnswerDone | Mirrored | WantSpans | Restored | Unmirrored
 )
-Report = (
-    Listening
-    | Loading
-    | Loaded
-    | Failed
-    | Linked
-    | LinkBroken
-    | Proving
-    | Proved
-    | Unproved
-    | Departed
-    | Prefilled
-    | PromptLogprobs
-    | Token
-    | AnswerDone
-    | SessionSaved
-    | SessionLoaded
-    | SessionFailed
-    | Mirrored
-    | WantSpans
-    | Restored
-    | Unmirrored
-    | PrefillLinked
-    | PrefillBroken
-    | ReadBeside
-    | Samples
-    | Traced
-    | TracedPhases
-    | Worked
-    | GpuFailed
-    | GroupBroken
-    | Batch
-)
+_SessionReport = SessionSaved | SessionLoaded | SessionFailed
+_Figures = Batch | Samples | Traced | TracedPhases | Worked
+Report = _RingReport | _PrefillReport | _AnswerReport | _SessionReport | _Figures | GpuFailed | GroupBroken
 
 unpack_command: Final[Callable[[bytes], Command]] = msgspec.msgpack.Decoder(Command).decode
 unpack_report: Final[Callable[[bytes], Report]] = msgspec.msgpack.Decoder(Report).decode

@@ -120,10 +120,7 @@ class LoadedStage:
         """
         self._with_rows(handle, tokens.shape[0])
         return self._step(
-            handle,
-            [tokens],
-            lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows)),
-            ahead=ahead,
+            handle, [tokens], lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows)), ahead=ahead
         )
 
     def run(self, handle: int, boundary: Sequence[Arrived], position: int) -> list[mx.array]:
