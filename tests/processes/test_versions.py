@@ -35,7 +35,7 @@ def macluster(home: Home, *words: str) -> subprocess.CompletedProcess[str]:
 async def test_a_node_is_updated_under_its_feet_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = tmp_path / "installed"
     for part in ("core", "tui"):
-        shutil.copytree(HERE / part, tree / part)
+        shutil.copytree(HERE / part, tree / part, ignore=shutil.ignore_patterns("commit", "__pycache__"))
     shutil.copy(HERE / "macluster.py", tree)
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONSAFEPATH", "1")

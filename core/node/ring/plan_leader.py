@@ -17,34 +17,13 @@ from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.mesh import Mesh, MessageRefused
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import (
-    Checked,
-    LinkUp,
-    Prepared,
-    PrepareStage,
-    Release,
-    Reported,
-    StageLost,
-    StageReport,
-    StageWord,
-)
+from core.node.ring import messages
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
 from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
-from core.worker.messages import (
-    Failed,
-    LinkBroken,
-    Linked,
-    Load,
-    Loaded,
-    Loading,
-    PrefillBroken,
-    PrefillLinked,
-    Proved,
-    Unproved,
-)
+from core.worker import messages as reports
 
 PREPARE_S = 90.0
 STILL_S = 120.0  # a worker reports every tensor that it reads
@@ -231,23 +210,25 @@ class PlanLeader:
     async def came(self, device_id: str) -> None:
         plan = self.plan
         if plan and all(stage.device_id != device_id for stage in plan.parts):
-            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan continued without it."))
+            await self._mesh.send(
+                device_id, messages.Release(plan_gen=plan.plan_gen, reason="The plan continued without it.")
+            )
         await self._prefill.came(device_id)
 
-    async def handle_message(self, device_id: str, message: StageWord) -> None:
+    async def handle_message(self, device_id: str, message: messages.StageWord) -> None:
         """Take a message about a stage of this plan; Macs without a stage are ignored."""
         await self._prefill.handle_message(device_id, message)
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
         self._reported_at[device_id] = monotonic()
         match message:
-            case Prepared(plan_gen=gen, port=port) if self._knows(gen):
+            case messages.Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._lifecycle_now().prepared(device_id, port))
-            case Checked(plan_gen=gen, files=files) if self._knows(gen):
+            case messages.Checked(plan_gen=gen, files=files) if self._knows(gen):
                 await self._act(self._lifecycle_now().checked(device_id, files))
-            case Reported(plan_gen=gen, report=report) if self._knows(gen):
+            case messages.Reported(plan_gen=gen, report=report) if self._knows(gen):
                 await self._act(self._handle_report(device_id, report))
-            case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
+            case messages.StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
                 await self._act(self._lost(device_id, problem))
 
     async def _handle_own(self, own: OwnStageReported) -> None:
@@ -262,13 +243,13 @@ class PlanLeader:
     def proving(self) -> None:
         self._proof_at = monotonic()
 
-    async def proved(self, report: Proved | Unproved) -> None:
+    async def proved(self, report: reports.Proved | reports.Unproved) -> None:
         if self._lifecycle is None:
             return
         match report:
-            case Proved(plan_gen=gen):
+            case reports.Proved(plan_gen=gen):
                 await self._act(self._lifecycle.proved(gen, proof_text(report)))
-            case Unproved(plan_gen=gen, problem=problem):
+            case reports.Unproved(plan_gen=gen, problem=problem):
                 what = f"{problem.what} {self._lifecycle.computed_by}"
                 await self._act(self._lifecycle.disproved(gen, msgspec.structs.replace(problem, what=what)))
 
@@ -283,7 +264,7 @@ class PlanLeader:
         if self._lifecycle:
             await self._act(self._lifecycle.distrusted(device_id, problem))
 
-    def prefill_reported(self, report: PrefillLinked | PrefillBroken) -> None:
+    def prefill_reported(self, report: reports.PrefillLinked | reports.PrefillBroken) -> None:
         self._prefill.reported(report)
 
     def _note_plan(self) -> None:
@@ -297,21 +278,23 @@ class PlanLeader:
     def _knows(self, plan_gen: int) -> bool:
         return self._lifecycle is not None and self._first_gen <= plan_gen <= self._lifecycle.plan.plan_gen
 
-    def _handle_report(self, device_id: str, report: StageReport) -> list[Action]:
+    def _handle_report(self, device_id: str, report: messages.StageReport) -> list[Action]:
         lifecycle = self._lifecycle_now()
         match report:
-            case Loading(plan_gen=gen) | Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
+            case reports.Loading(plan_gen=gen) | reports.Loaded(plan_gen=gen) | reports.Failed(plan_gen=gen) if (
+                not self._knows(gen)
+            ):
                 return []  # late reports of a replaced worker or an older plan
-            case Loading(done_bytes=done, total_bytes=total):
+            case reports.Loading(done_bytes=done, total_bytes=total):
                 return lifecycle.loading(device_id, done, total)
-            case Loaded():
+            case reports.Loaded():
                 return lifecycle.loaded(device_id, report)
-            case Failed(problem=problem):
+            case reports.Failed(problem=problem):
                 return self._lost(device_id, problem)
-            case Linked(plan_gen=gen, way=way):
+            case reports.Linked(plan_gen=gen, way=way):
                 self._paths[device_id] = way.kind
                 return lifecycle.linked(device_id, gen)
-            case LinkBroken(plan_gen=gen, problem=problem):
+            case reports.LinkBroken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
                 return lifecycle.broken(device_id, gen, problem)
 
@@ -322,7 +305,7 @@ class PlanLeader:
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
             if device_id == self._device_id:
-                load = Load(
+                load = reports.Load(
                     plan=plan,
                     index=index,
                     directory=str(directory),
@@ -333,7 +316,7 @@ class PlanLeader:
                 port = await self._member.prepare_own(load)
                 if self._knows(plan.plan_gen):
                     await self._act(self._lifecycle_now().prepared(device_id, port))
-            elif not await self._mesh.send(device_id, PrepareStage.of(plan, index)):
+            elif not await self._mesh.send(device_id, messages.PrepareStage.of(plan, index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
             if self._knows(plan.plan_gen):
@@ -396,7 +379,7 @@ class PlanLeader:
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):
             device_id, port = plan.stages[index].device_id, ports[(index + 1) % len(ports)]
-            order = LinkUp.of(plan, port)
+            order = messages.LinkUp.of(plan, port)
             if device_id == self._device_id:
                 self._member.link_own(plan, order)
             else:
@@ -407,7 +390,7 @@ class PlanLeader:
         await self._prefill.end(reason, stays=plan.prefill is not None and plan.prefill.stage.device_id in staying)
         for stage in plan.stages:
             if stage.device_id != self._device_id and stage.device_id not in staying:
-                await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
+                await self._mesh.send(stage.device_id, messages.Release(plan_gen=plan.plan_gen, reason=reason))
         if self._device_id not in staying:
             await self._member.release_own(plan.plan_gen)
 
@@ -415,7 +398,7 @@ class PlanLeader:
         return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])
 
 
-def proof_text(proved: Proved) -> str:
+def proof_text(proved: reports.Proved) -> str:
     if proved.difference is None:
         return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s, but not against mlx_lm: {proved.why}."
     largest = f"largest difference {proved.difference:.2g}"
