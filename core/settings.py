@@ -66,6 +66,7 @@ class Home(msgspec.Struct, frozen=True):
     sessions = HomeFile("sessions", 1)  # saved sessions, one sealed file each
     conversations = HomeFile("conversations", 2)  # texts of conversations, one sealed file each
     split_profiles = HomeFile("split-profiles", 1)  # results of examining models, one file per model
+    references = HomeFile("whole-logits", 1)  # logits of whole models on this Mac, one file per model
     pairing_attempts = HomeFile("pairing-attempts.json", 1)  # times of failed pairing attempts
     api_keys = HomeFile("api-keys.json", 1)  # hashes of the API keys
     api_certificate = HomeFile("api-certificate")  # certificate and key of the API for other machines

@@ -154,9 +154,5 @@ def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[
 
 def _halves(lane: Lane, handle: int, ops: list[Op]) -> tuple[Lane, Lane]:
     half, count = (len(lane.rows) + 1) // 2, len(lane.rows)
-    ops += [
-        Copy(handle, lane.handle),
-        Keep(lane.handle, tuple(range(half))),
-        Keep(handle, tuple(range(half, count))),
-    ]
+    ops += [Copy(handle, lane.handle), Keep(lane.handle, tuple(range(half))), Keep(handle, tuple(range(half, count)))]
     return lane._replace(rows=lane.rows[:half]), lane._replace(handle=handle, rows=lane.rows[half:])

@@ -44,7 +44,6 @@ class Extend(_Op, frozen=True, array_like=True, tag="Extend"):
     """Append the rows of batch `more` to those of batch `into`; `more` is used up."""
 
     into: Handle
-    # `into` names a batch of the plain `rows`, in this order; their handles are used up. `into` may be one of them.
     more: Handle
 
 

@@ -214,11 +214,7 @@ def _listed(path: Path, secret: bytes) -> SavedSession:
         problem = error if isinstance(error, MaclusterError) else SessionError(f"{name} cannot be read: {error}.")
         return SavedSession(name=name, problem=problem.problem)
     return SavedSession(
-        name=name,
-        model=session.model,
-        tokens=len(session.tokens),
-        size_bytes=size,
-        created_at=session.created_at,
+        name=name, model=session.model, tokens=len(session.tokens), size_bytes=size, created_at=session.created_at
     )
 
 

@@ -62,7 +62,7 @@ class Restarting:
         text = outdated(running(), found)
         if text != self._bus.now.outdated:
             self._bus.publish(InstallationChanged(text=text))
-            self._journal.warn(text or "The installation is as it was when this node started.")
+            self._journal.info(text or "The installation is as it was when this node started.")
         if in_service and is_updated(self._look, running(), now) and self._is_idle:
             self._begin("The node starts again with what is installed now.")
 

@@ -19,7 +19,7 @@ from core.plan.plan_inputs import PlanInputs
 from core.plan.stage_sizes import StageSizes
 from core.plan.strategy import Circumstances, check_asked, decide
 from core.plan.survival import on_fewer, with_indispensable
-from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
+from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS, has_ranks
 from core.settings import CHUNK_BYTES, DEFAULT_CONTEXT, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 Drafts = Callable[[Topology | None], Plan]
@@ -168,9 +168,14 @@ def gigabytes(count: int) -> str:
     return f"{value:.1f}" if value >= 0.0995 else f"{max(0.001, value):.3f}"
 
 
+def room_for_whole(head: Stage) -> int:
+    """Bytes that the weights of a whole model may take before the head loads its stage."""
+    return head.budget_bytes - head.step_bytes - head.tokenizer_bytes
+
+
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     """The plan, and whether the head can compare logits: the whole model fits there and the wire is lossless."""
-    missing = missing_bytes(plan.head) + total_bytes
+    missing = 0 if has_ranks(plan) else total_bytes - room_for_whole(plan.head)
     if plan.wire in LOSSY:
         note = f"Not verified: hidden states are sent as {plan.wire}, so logits may differ from one Mac's."
     elif missing <= 0:

@@ -18,7 +18,8 @@ from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped
 from core.verify.child import report
-from core.worker.proof import EXACT, HALF, fixed_prompt
+from core.worker.proof import EXACT, HALF
+from core.worker.reference_model import fixed_prompt
 
 CUTS: Final = (6, 11)
 STEPS: Final = 24

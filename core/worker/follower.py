@@ -20,6 +20,7 @@ from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, role_of
 from core.plan.topology import has_ranks
 from core.settings import MAX_LANE_ROWS
+from core.worker import work_frames
 from core.worker.execution import ALL, Execution, made, tokens_in
 from core.worker.hidden_states import HiddenStates
 from core.worker.kv_parts import decode_part, encode_part
@@ -27,24 +28,7 @@ from core.worker.kv_spans import decode_span, encode_span, is_span
 from core.worker.remote_sampling import RemoteSamplers, encode_choices
 from core.worker.ring import Ring, read_samples
 from core.worker.stage import LoadedStage
-from core.worker.work_frames import (
-    NO_STEP,
-    TOKEN_TYPES,
-    Begin,
-    Dismiss,
-    Order,
-    ResumeState,
-    Word,
-    WorkFrame,
-    Wrote,
-    decode_orders,
-    decode_problem,
-    decode_resume_state,
-    encode_problem,
-    encode_resume_state,
-    kind_of,
-    read_work,
-)
+from core.worker.work_frames import NO_STEP, WorkFrame
 
 NO_RUN: Final = b""
 # limits far beyond any head's needs, so that a hostile one can't exhaust this Mac
@@ -53,9 +37,7 @@ HANDLES_LIMIT: Final = 16 * MAX_LANE_ROWS
 
 
 class Follower:
-    """Stage `index` of `plan`. It outlives its ring: caches and replies stay while the links are renewed, so the head
-    can resend work that was in flight.
-    """
+    """Stage `index` of `plan`. Outlives its ring: caches and replies stay, so the head can resend work in flight."""
 
     def __init__(self, stage: LoadedStage, plan: Plan, index: int, grammars: Grammars) -> None:
         self._execution = Execution(stage, plan.stages[index].peer)
@@ -64,7 +46,7 @@ class Follower:
         self._is_rank = has_ranks(plan)
         self._role = ALL if stage.layers.computes_at_once else role_of(plan, index)
         self._hidden = HiddenStates(plan.wire, stage.layers)
-        self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
+        self._input = work_frames.TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._is_last = index == len(plan.stages) - 1
         self._answers_chunks = self._is_last and not arriving(plan).runs
         self._under_way: list[mx.array] = []  # outputs of the last step that went ahead
@@ -76,26 +58,29 @@ class Follower:
         """Handle one frame. Raises LinkError or its kinds: the ring is broken then."""
         match frame.header.type:
             case FrameType.COMPOSE | FrameType.KV | FrameType.ERROR:
-                self._work(ring, *read_work(frame))
+                self._work(ring, *work_frames.read_work(frame))
             case kind if kind in self._input:
-                self._work(ring, *read_work(frame))
+                self._work(ring, *work_frames.read_work(frame))
             case FrameType.TELEMETRY:
                 ring.send_samples(read_samples(frame))
             case FrameType.RESUME_STATE:
-                ring.send(FrameType.RESUME_STATE, encode_resume_state(self._stand(ring, decode_resume_state(frame))))
+                ring.send(
+                    FrameType.RESUME_STATE,
+                    work_frames.encode_resume_state(self._stand(ring, work_frames.decode_resume_state(frame))),
+                )
             case FrameType.RESUME:
                 ring.follow()
             case other:
                 raise ProtocolError(f"Frame 0x{other:02x} does not belong on a data link.")
 
-    def _stand(self, ring: Ring, asked: ResumeState) -> ResumeState:
+    def _stand(self, ring: Ring, asked: work_frames.ResumeState) -> work_frames.ResumeState:
         if asked.run == self._run and self._replies.last >= asked.base - 1:
             return asked
         self._run = asked.run
         self._execution.reset()
         self._choosers.reset()
         self._replies.restart(asked.base)
-        return ResumeState(asked.run, asked.base, (*asked.lost, ring.index))
+        return work_frames.ResumeState(asked.run, asked.base, (*asked.lost, ring.index))
 
     def _work(self, ring: Ring, work: WorkFrame, base: int) -> None:
         if work.step == NO_STEP:
@@ -106,7 +91,7 @@ class Follower:
             ring.send_work(self._replies.reply(work.step), base)
             if phases := self._meter.phases:
                 phases.rest()
-        elif self._is_rank and work.kind in TOKEN_TYPES:
+        elif self._is_rank and work.kind in work_frames.TOKEN_TYPES:
             self._compute_together(ring, work, base)
         else:
             reply = self._answer(ring, work)
@@ -119,7 +104,7 @@ class Follower:
 
     def _end_turn(self, work: WorkFrame) -> None:
         if phases := self._meter.phases:
-            phases.works(work.step, kind_of(work), work.handle)
+            phases.works(work.step, work_frames.kind_of(work), work.handle)
             phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
@@ -167,31 +152,31 @@ class Follower:
         except MaclusterError as error:
             handles = [work.handle]
             if work.kind is FrameType.COMPOSE:
-                handles = made(_ops(decode_orders(work.payload[0])))
-            problem = encode_problem(StageFailed(error.what, error.fix).problem, handles)
+                handles = made(_ops(work_frames.decode_orders(work.payload[0])))
+            problem = work_frames.encode_problem(StageFailed(error.what, error.fix).problem, handles)
             return WorkFrame(FrameType.ERROR, work.step, work.handle, work.request, payload=problem)
 
     def _compose(self, ring: Ring, work: WorkFrame) -> WorkFrame:
-        orders = decode_orders(work.payload[0])
+        orders = work_frames.decode_orders(work.payload[0])
         held = self._execution.handles
         if held + len(orders) > HANDLES_LIMIT:
             raise ProtocolError(f"There are too many operations: {len(orders)}, with {held} handles held.")
         self._execution.compose(work.step, _ops(orders))
         for order in orders:
             match order:
-                case Begin():
+                case work_frames.Begin():
                     ring.begin()
                 case Admit():
                     self._choosers.admit(order)
-                case Wrote():
+                case work_frames.Wrote():
                     self._choosers.follow(order.request, order.tokens)
-                case Dismiss():
+                case work_frames.Dismiss():
                     self._choosers.dismiss(order.request)
         return work._replace(payload=(bytes(work.payload[0]),))
 
     def _pass_on(self, work: WorkFrame) -> WorkFrame:
         payload = bytes(work.payload[0])
-        problem, handles = decode_problem(payload)
+        problem, handles = work_frames.decode_problem(payload)
         if self._execution.handles + len(handles) > HANDLES_LIMIT:
             raise ProtocolError(f"An error names too many handles: {len(handles)}.")
         self._execution.taint(handles, problem)
@@ -221,5 +206,5 @@ class Follower:
         return work._replace(kind=FrameType.ACTIVATION, payload=encoded)
 
 
-def _ops(orders: Sequence[Order]) -> list[Op]:
-    return [order for order in orders if not isinstance(order, Word)]
+def _ops(orders: Sequence[work_frames.Order]) -> list[Op]:
+    return [order for order in orders if not isinstance(order, work_frames.Word)]

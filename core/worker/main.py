@@ -47,7 +47,7 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
-from core.version import compute_hash
+from core.version import compute_hash, package_version
 from core.worker import messages
 from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
@@ -59,6 +59,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
+from core.worker.reference_model import Reference, reference_for
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import LoadedStage
@@ -87,6 +88,7 @@ class HeldStage:
     stage: LoadedStage
     fingerprint: str  # of the model's files
     driver: Head | Follower
+    reference: Reference  # of the ring's logits, on the head
 
     @property
     def head(self) -> Head | None:
@@ -94,9 +96,7 @@ class HeldStage:
 
 
 class Worker:
-    """The state of this process, in order of acquisition: an identity, a stage, a ring, and for ranks a group, which
-    ends with the ring.
-    """
+    """The state of this process, as acquired: an identity, a stage, a ring, and for ranks a group."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
@@ -163,7 +163,7 @@ class Worker:
             case messages.Connect():
                 self._connect(command)
             case messages.Prove():
-                self._prove(command)
+                self._prove(command.plan_gen)
             case messages.Trace():
                 meter = self._held.stage.meter if self._held else None
                 self._report(messages.Traced(spans=meter.take_spans(), seen=meter.seen) if meter else messages.Traced())
@@ -202,18 +202,21 @@ class Worker:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: messages.Load) -> messages.Loaded:
-        """Load, and report the loaded layers: the head checks that every layer has one owner. Of an earlier plan's
-        stage only weights that are needed again stay.
-        """
+        """Load, and report the layers: the head checks their owners. Only weights that are needed again are kept."""
         if self._group:
             raise StageFailed("This worker was a rank of another plan.", "Load the model again: a new worker starts.")
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
-        self._report(messages.Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
+
+        def on_progress(done: int, total: int) -> None:
+            self._report(messages.Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total))
+
+        on_progress(0, mine.weight_bytes)
         folder = read_folder(directory)
         held = self._let_go(folder.fingerprint)
+        reference = reference_for(command, folder, held, on_progress) if command.references else Reference()
         layers = load_slice(
             folder,
             mine.start,
@@ -221,16 +224,15 @@ class Worker:
             embed=owned.embeds,
             output=owned.outputs,
             rank=Rank(command.index, len(plan.stages)) if has_ranks(plan) else None,
-            on_progress=lambda done, total: self._report(
-                messages.Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
-            ),
+            on_progress=on_progress,
             held=held,
         )
         if self._joined and self._joined.wires:
             wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(messages.Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
+        driver = self._driver(command, stage)
+        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, driver, reference)
         return messages.Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -240,6 +242,7 @@ class Worker:
             embed=owned.embeds,
             output=owned.outputs,
             fingerprint=folder.fingerprint,
+            mlx_lm=package_version("mlx-lm"),
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
@@ -319,21 +322,19 @@ class Worker:
         held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
     def _lose_group(self, error: LinkError) -> None:
-        """End the process after losing a rank. Runs in its own thread, since the main one may hang inside MLX; a second
-        call waits for the end.
-        """
+        """End the process after losing a rank, from another thread: the main one may hang in MLX. Later calls wait."""
         self._parting.acquire()
         sleep(LEAVE_S)
         self._report(messages.GroupBroken(problem=error.problem))
         os._exit(1)
 
-    def _prove(self, command: messages.Prove) -> None:
+    def _prove(self, plan_gen: int) -> None:
         """Prove that the ring computes; if it breaks, the proof runs again on the next ring."""
         held = self._held
         if held is None or held.head is None:
             return
         plan, head, pipeline = held.plan, held.head, held.head.pipeline
-        if not pipeline.is_linked or command.plan_gen != plan.plan_gen:
+        if not pipeline.is_linked or plan_gen != plan.plan_gen:
             return
 
         def goes_on(tokens: int, seconds: float) -> None:
@@ -342,12 +343,12 @@ class Worker:
                 head.took(tokens, seconds)
 
         try:
-            self._report(prove(command, plan, pipeline, idle=lambda: self._wait(0.0), on=goes_on))
+            self._report(prove(plan, pipeline, held.reference, goes_on))
         except LinkError:
             pipeline.begin_anew()  # half a proof has no value
             raise
         except MaclusterError as error:
-            self._report(messages.Unproved(plan_gen=command.plan_gen, problem=error.problem))
+            self._report(messages.Unproved(plan_gen=plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
         """After a link error: report why round the ring, close both links, keep layers and caches. A rank ends, since
@@ -419,6 +420,7 @@ def main(inbox: Inbox, outbox: Outbox) -> None:
     """Serve the node at the other end of the pipe until the GPU fails; the inbox ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
+    compute_hash()  # an update may change the files while this runs
     obey_device()
     if mx.default_device() == mx.cpu:  # CPU compute takes all cores; a node and its tokenizer need little
         os.nice(GIVES_WAY)

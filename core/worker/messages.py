@@ -45,6 +45,8 @@ class Load(PipeMessage, frozen=True, kw_only=True, tag="Load"):
     lanes: int | None = None  # at most; None: as many as stages
     draft: int = MAX_DRAFT  # most draft tokens in a step
     drafter: str = ""  # directory of the draft model, if any
+    references: str = ""  # directory of whole models' logits, on the head; "": the ring is compared with none
+    verify: bool = False  # make them again
 
 
 class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
@@ -60,9 +62,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
 
 
 class ConnectPrefill(Connect, frozen=True, kw_only=True, tag="ConnectPrefill"):
-    """Head only: link to the prefill Mac, by the `plan` that only the two share. Answered by `PrefillLinked` or
-    `PrefillBroken`.
-    """
+    """Head only: link to the prefill Mac by their own `plan`. Answered by `PrefillLinked` or `PrefillBroken`."""
 
 
 class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True, tag="UnlinkPrefill"):
@@ -73,8 +73,6 @@ class Prove(PipeMessage, frozen=True, kw_only=True, tag="Prove"):
     """Head only: run a short fixed prompt. Answered by `Proved` or `Unproved`, or by `LinkBroken`."""
 
     plan_gen: int
-    directory: str
-    verify: bool  # compare the logits with the whole model's, run by a child from `directory`
 
 
 class Cancel(PipeMessage, frozen=True, kw_only=True, tag="Cancel"):
@@ -96,9 +94,7 @@ class SaveSession(PipeMessage, frozen=True, kw_only=True, tag="SaveSession"):
 
 
 class LoadSession(PipeMessage, frozen=True, kw_only=True, tag="LoadSession"):
-    """Head only: bring the session in file `path` to the stages, where prompts can reuse it. Answered by
-    `SessionLoaded` or `SessionFailed`.
-    """
+    """Head only: bring a saved session to the stages. Answered by `SessionLoaded` or `SessionFailed`."""
 
     path: str
     secret: bytes
@@ -170,6 +166,7 @@ class Loaded(PipeMessage, frozen=True, kw_only=True, tag="Loaded"):
     embed: bool  # has the embedding
     output: bool  # has the output head
     fingerprint: str  # of the model's files, as this worker read them
+    mlx_lm: Annotated[str, msgspec.Meta(max_length=64)] = ""  # version
 
 
 class Failed(PipeMessage, frozen=True, kw_only=True, tag="Failed"):
@@ -194,7 +191,7 @@ class LinkBroken(PipeMessage, frozen=True, kw_only=True, tag="LinkBroken"):
 
 
 class Proving(PipeMessage, frozen=True, kw_only=True, tag="Proving"):
-    """The proof goes on: a part of its prompt is read, or the whole model runs."""
+    """The proof goes on: a part of its prompt is read."""
 
 
 class Proved(PipeMessage, frozen=True, kw_only=True, tag="Proved"):
@@ -204,10 +201,11 @@ class Proved(PipeMessage, frozen=True, kw_only=True, tag="Proved"):
     seconds: float
     tokens: int
     difference: float | None  # largest difference from a logit of the whole model; None if not compared
+    why: str = ""  # why it could not be compared, as the end of a sentence
 
 
 class Unproved(PipeMessage, frozen=True, kw_only=True, tag="Unproved"):
-    """The ring is linked, but its results are wrong or could not be compared."""
+    """The ring is linked, but its results are wrong."""
 
     plan_gen: int
     problem: Problem
@@ -251,9 +249,7 @@ class GpuFailed(PipeMessage, frozen=True, kw_only=True, tag="GpuFailed"):
 
 
 class GroupBroken(PipeMessage, frozen=True, kw_only=True, tag="GroupBroken"):
-    """The worker ends: the ranks of its plan can't add up their results any more, and a process can join only one
-    group.
-    """
+    """The worker ends: its ranks can't add up results any more, and a process can join only one group."""
 
     problem: Problem
 
@@ -378,56 +374,20 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True, tag="TracedPhases"):
 
 # only the head gets a Request; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, interleaved with
 # other requests'
-Command = (
-    Join
-    | Load
-    | Connect
-    | ConnectPrefill
-    | UnlinkPrefill
-    | Prove
-    | Request
-    | Cancel
-    | SaveSession
-    | LoadSession
-    | StopSession
-    | MirrorSpans
-    | StopMirror
-    | Trace
-    | TracePhases
+_RingCommand = Join | Load | Connect | Prove | Trace | TracePhases
+_PrefillCommand = ConnectPrefill | UnlinkPrefill
+_AnswerCommand = Request | Cancel | MirrorSpans | StopMirror
+_SessionCommand = SaveSession | LoadSession | StopSession
+Command = _RingCommand | _PrefillCommand | _AnswerCommand | _SessionCommand
+
+_RingReport = Listening | Loading | Loaded | Failed | Linked | LinkBroken | Proving | Proved | Unproved
+_PrefillReport = PrefillLinked | PrefillBroken | ReadBeside
+_AnswerReport = (
+    Departed | Prefilled | PromptLogprobs | Token | AnswerDone | Mirrored | WantSpans | Restored | Unmirrored
 )
-Report = (
-    Listening
-    | Loading
-    | Loaded
-    | Failed
-    | Linked
-    | LinkBroken
-    | Proving
-    | Proved
-    | Unproved
-    | Departed
-    | Prefilled
-    | PromptLogprobs
-    | Token
-    | AnswerDone
-    | SessionSaved
-    | SessionLoaded
-    | SessionFailed
-    | Mirrored
-    | WantSpans
-    | Restored
-    | Unmirrored
-    | PrefillLinked
-    | PrefillBroken
-    | ReadBeside
-    | Samples
-    | Traced
-    | TracedPhases
-    | Worked
-    | GpuFailed
-    | GroupBroken
-    | Batch
-)
+_SessionReport = SessionSaved | SessionLoaded | SessionFailed
+_Figures = Batch | Samples | Traced | TracedPhases | Worked
+Report = _RingReport | _PrefillReport | _AnswerReport | _SessionReport | _Figures | GpuFailed | GroupBroken
 
 unpack_command: Final[Callable[[bytes], Command]] = msgspec.msgpack.Decoder(Command).decode
 unpack_report: Final[Callable[[bytes], Report]] = msgspec.msgpack.Decoder(Report).decode

@@ -27,6 +27,7 @@ from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
 from core.plan.topology import has_ranks
+from core.worker import work_frames
 from core.worker.execution import Execution, made
 from core.worker.hidden_states import HiddenStates
 from core.worker.kv_parts import KvPart, decode_part, encode_part
@@ -37,21 +38,7 @@ from core.worker.pipe import Inbox
 from core.worker.remote_sampling import decode_choices
 from core.worker.ring import Ring, read_break, read_samples
 from core.worker.stage import LoadedStage
-from core.worker.work_frames import (
-    NO_REQUEST,
-    NO_STEP,
-    WORK_TYPES,
-    Begin,
-    ResumeState,
-    Word,
-    WorkFrame,
-    decode_problem,
-    decode_resume_state,
-    encode_orders,
-    encode_resume_state,
-    kind_of,
-    read_work,
-)
+from core.worker.work_frames import NO_STEP, WorkFrame
 
 
 class StepAnswer(NamedTuple):
@@ -169,7 +156,7 @@ class Pipeline:
     def compose(self, ops: Sequence[Op], work: Any = None) -> None:
         """Change the rows of handles on every stage. On LinkError the next ring carries it."""
         self._shapes.compose(ops)
-        frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(ops))
+        frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=work_frames.encode_orders(ops))
         if self._departing.runs:
             try:
                 self._execution.compose(self._out.next_step, ops)
@@ -179,13 +166,13 @@ class Pipeline:
             ops = ()
         self._put(_Sent(frame, work, ops), None)
 
-    def send_word(self, *words: Word) -> None:
+    def send_word(self, *words: work_frames.Word) -> None:
         """Tell all stages to restart their figures; or tell the stage with the output head how to choose a row's
         tokens, or that the row is over. On LinkError the next ring carries it.
         """
-        if self._ring and Begin() in words:
+        if self._ring and work_frames.Begin() in words:
             self._ring.begin()
-        self._put(_Sent(WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(words)), None), None)
+        self._put(_Sent(WorkFrame(FrameType.COMPOSE, NO_STEP, payload=work_frames.encode_orders(words)), None), None)
 
     def forward(
         self,
@@ -194,7 +181,7 @@ class Pipeline:
         *,
         quiet: bool = False,
         every: bool = False,
-        request: bytes = NO_REQUEST,
+        request: bytes = work_frames.NO_REQUEST,
         askers: tuple[bytes, ...] = (),
         ahead: bool = False,
         work: Any = None,
@@ -207,7 +194,7 @@ class Pipeline:
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
         if phases := self.stage.meter.phases:
-            phases.works(step, kind_of(frame), handle)
+            phases.works(step, work_frames.kind_of(frame), handle)
             phases.lap("to_i32")
         self.stage.meter.saw("token ids")
         if self._are_ranks or not self._departing.runs:
@@ -260,9 +247,7 @@ class Pipeline:
         self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
     def mirror(self, handle: int, span: KvSpan, work: Any) -> None:
-        """Send a span of a mirror round the stages; the result has the final span. On LinkError the next ring carries
-        it.
-        """
+        """Send a span of a mirror round the stages. On LinkError the next ring carries it."""
         own: KvSpan | None = None
         if self._departing.runs:
             span = self._execution.mirror(handle, span)
@@ -281,9 +266,7 @@ class Pipeline:
         return self._ready.popleft() if self._ready else None
 
     def wait(self, inbox: Inbox | None, until: float | None = None, beside: Pipeline | None = None) -> None:
-        """Wait for a frame, also on the ring of `beside`; for traffic with the node; until `until`; or until a resend
-        is due.
-        """
+        """Wait for a frame, also of `beside`; for the node; until `until`; or until a resend is due."""
         steps = self.stage.meter.steps
         others = [inbox, beside._ring] if beside else [inbox]
         deadlines = [self._out.deadline(), beside._out.deadline() if beside else None]
@@ -317,9 +300,7 @@ class Pipeline:
         return True
 
     def take_samples(self) -> list[StageSample] | None:
-        """The requested figures, once they are here, the oldest first: each stage's at the moment when the request
-        passed it, after all earlier work.
-        """
+        """The oldest requested figures, if they are here: of each stage, after all work before the request."""
         return self._samples.popleft() if self._samples else None
 
     def _put(self, sent: _Sent, logits: mx.array | None) -> None:
@@ -345,12 +326,12 @@ class Pipeline:
             ring.note_keys(samples)
             self._samples.append(samples)
             self._asked.popleft()
-        elif frame.header.type in WORK_TYPES:
-            work, _ = read_work(frame)
+        elif frame.header.type in work_frames.WORK_TYPES:
+            work, _ = work_frames.read_work(frame)
             if work.step == NO_STEP:
                 raise read_break(frame)
             if phases := self.stage.meter.phases:
-                phases.works(work.step, kind_of(work), work.handle)
+                phases.works(work.step, work_frames.kind_of(work), work.handle)
             sent = self._out.answered(work.step, monotonic())
             answer = self._answer(sent, work) if sent else None
             if answer and not self._are_ranks:  # ranks have theirs already
@@ -361,7 +342,7 @@ class Pipeline:
     def _answer(self, sent: _Sent, came: WorkFrame) -> StepAnswer:
         asked = sent.frame
         if came.kind is FrameType.ERROR:
-            problem, _ = decode_problem(came.payload[0])
+            problem, _ = work_frames.decode_problem(came.payload[0])
             if self._are_ranks:
                 raise GroupFailed(problem.what, problem.fix)
             if self._arriving.runs:  # skip it here, too; this stage knows the handles itself
@@ -423,10 +404,10 @@ class Pipeline:
         return arrays[0]
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
-        asked = ResumeState(self._run, self._out.base)
+        asked = work_frames.ResumeState(self._run, self._out.base)
         started = monotonic()
-        ring.send(FrameType.RESUME_STATE, encode_resume_state(asked))
-        told = decode_resume_state(ring.expect(FrameType.RESUME_STATE, DIAL_S))
+        ring.send(FrameType.RESUME_STATE, work_frames.encode_resume_state(asked))
+        told = work_frames.decode_resume_state(ring.expect(FrameType.RESUME_STATE, DIAL_S))
         self.trip_s = monotonic() - started
         others = range(1, len(ring.plan.stages))
         if (told.run, told.base) != (asked.run, asked.base) or not all(index in others for index in told.lost):

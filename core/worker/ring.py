@@ -16,19 +16,11 @@ from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.plan.topology import has_ranks
 from core.settings import MAX_CONTROL_BODY
+from core.worker import work_frames
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S, Neighbours
 from core.worker.telemetry import StageMeter
-from core.worker.work_frames import (
-    NO_STEP,
-    TOKEN_TYPES,
-    UNREADABLE,
-    WORK_TYPES,
-    WorkFrame,
-    decode_problem,
-    encode_problem,
-    read_work,
-)
+from core.worker.work_frames import NO_STEP, WorkFrame
 
 FRAME_S: Final = 5.0
 ARRIVED_LIMIT: Final = 1024
@@ -91,9 +83,7 @@ class Ring:
         self._others_need_keys = any(s.key.reaches(self.limits) for s in samples)
 
     def renew(self) -> None:
-        """Head, while no other frame is in flight: renew the keys of every link. Raises LinkError or its kinds, and the
-        error in an ERROR frame; the ring is broken then.
-        """
+        """Head, with nothing in flight: renew all keys. Raises LinkError or its kinds; the ring is broken then."""
         self.send(FrameType.RESUME)
         self.expect(FrameType.RESUME, DIAL_S)
         self._link_anew()
@@ -135,7 +125,7 @@ class Ring:
             parts=work.parts(base),
         )
         if phases := self._meter.phases:
-            goes_to_ranks = self._are_ranks and work.kind in TOKEN_TYPES
+            goes_to_ranks = self._are_ranks and work.kind in work_frames.TOKEN_TYPES
             phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
 
     def send(self, kind: FrameType, body: bytes = b"") -> None:
@@ -147,7 +137,7 @@ class Ring:
     def send_break(self, problem: Problem) -> None:
         """Report round the ring why it breaks. If the link is gone, its end reports that."""
         with contextlib.suppress(LinkError):
-            self.send_work(WorkFrame(FrameType.ERROR, NO_STEP, payload=encode_problem(problem)), NO_STEP)
+            self.send_work(WorkFrame(FrameType.ERROR, NO_STEP, payload=work_frames.encode_problem(problem)), NO_STEP)
 
     def has_frame(self) -> bool:
         if self._arrived or self._receiver.pending():
@@ -159,9 +149,7 @@ class Ring:
         return self._receiver.fileno()
 
     def wait(self, others: Sequence[int], timeout_s: float | None) -> bool:
-        """Wait until a frame starts to arrive (True), or one of the descriptors `others` is readable or the time is up
-        (False).
-        """
+        """Wait until a frame starts to arrive (True), or one of `others` is readable or the time is up (False)."""
         if self._arrived or self._receiver.pending():
             return True
         with self._meter.wait:
@@ -178,16 +166,14 @@ class Ring:
         header = frame.header
         if header.plan_gen != self.plan.plan_gen & 0xFFFF:
             raise ProtocolError(f"A frame of plan {header.plan_gen} came while plan {self.plan.plan_gen} runs.")
-        if header.type in WORK_TYPES and header.layers != (self._before.start, self._before.stop):
+        if header.type in work_frames.WORK_TYPES and header.layers != (self._before.start, self._before.stop):
             raise ProtocolError(f"Work of layers {header.layers} came from {self._before.peer}.")
         if header.type not in BULKY and len(frame.body) > MAX_CONTROL_BODY:
             raise ProtocolError(f"Frame 0x{header.type:02x} has {len(frame.body)} bytes and no tensor.")
         return frame
 
     def expect(self, kind: FrameType, timeout_s: float) -> Frame:
-        """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error in an
-        ERROR frame.
-        """
+        """The next frame, of `kind`. Raises LinkTimeout after `timeout_s`, and the error in an ERROR frame."""
         if not self.wait((), timeout_s):
             raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
         frame = self.receive()
@@ -203,8 +189,8 @@ class Ring:
 
 
 def read_break(frame: Frame) -> LinkError:
-    work, _ = read_work(frame)
-    problem, _ = decode_problem(work.payload[0])
+    work, _ = work_frames.read_work(frame)
+    problem, _ = work_frames.decode_problem(work.payload[0])
     error = error_from(problem)
     return error if isinstance(error, LinkError) else LinkLost(problem.what, problem.fix)
 
@@ -212,5 +198,5 @@ def read_break(frame: Frame) -> LinkError:
 def read_samples(frame: Frame) -> list[StageSample]:
     try:
         return _samples.decode(frame.body)
-    except UNREADABLE as error:
+    except work_frames.UNREADABLE as error:
         raise ProtocolError("A telemetry frame does not decode, or has impossible times.") from error

@@ -115,7 +115,7 @@ def describe(result: BesideResult) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     about = "What a quick Mac that reads prompts is worth to a ring of slow ones."
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.beside", description=about)
+    parser = argparse.ArgumentParser(prog="macluster bench beside", description=about)
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     words = "tokens of a prompt (default %(default)s)"
     parser.add_argument("--prompt", type=at_least_two, default=PROMPT_TOKENS, help=words)

@@ -248,7 +248,7 @@ def describe(result: CommsResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.comms", description="What adding up costs ranks.")
+    parser = argparse.ArgumentParser(prog="macluster bench comms", description="What adding up costs ranks.")
     parser.add_argument("--rounds", type=positive, default=5, help="rounds to take medians of (default %(default)s)")
     parser.add_argument("--hidden", type=positive, default=5120, help="numbers of a vector (default %(default)s)")
     parser.add_argument("--layers", type=positive, default=40, help="of the model (default %(default)s)")

@@ -255,9 +255,7 @@ def _line(name: str, side: CompareTurn, is_same: bool) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.compare", description="Against mlx-lm's ways to serve."
-    )
+    parser = argparse.ArgumentParser(prog="macluster bench compare", description="Against mlx-lm's ways to serve.")
     parser.add_argument("--runs", type=positive, default=4, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens per answer (default %(default)s)")
     parser.add_argument("--words", type=positive, default=WORDS, help="words of a prompt (default %(default)s)")

@@ -221,7 +221,7 @@ def describe(result: CopyResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.copy", description="How quick a sealed copy is.")
+    parser = argparse.ArgumentParser(prog="macluster bench copy", description="How quick a sealed copy is.")
     parser.add_argument("--rounds", type=positive, default=5, help="rounds to take medians of (default %(default)s)")
     parser.add_argument("--layers", type=positive, default=10, help="of 54 MB each (default %(default)s)")
     return print_result(parser, lambda args: measure(args.rounds, args.layers), describe, arguments)

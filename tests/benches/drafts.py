@@ -1,4 +1,4 @@
-"""Decode of one user with a draft model on three stages: `python -m tests.benches.speculate --draft`.
+"""Decode of one user with a draft model on three stages: `macluster bench speculate --draft`.
 
 The draft model is small and right 70 times in 100, or never where the text wanders. The n-grams of neither text repeat,
 so nothing else drafts. Weights are float16, because a step of a few tokens then takes about as long as one of one

@@ -266,7 +266,7 @@ def _line(name: str, case: ForecastCase) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.forecast", description="Predicted speed of plans against measured speed."
+        prog="macluster bench forecast", description="Predicted speed of plans against measured speed."
     )
     parser.add_argument("--rounds", type=positive, default=3, help="rounds to take medians of (default %(default)s)")
     parser.add_argument("--tokens", type=positive, default=32, help="tokens per answer (default %(default)s)")

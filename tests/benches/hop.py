@@ -140,9 +140,7 @@ def describe(result: HopResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.hop", description="What a sealed hop of 8 KiB costs."
-    )
+    parser = argparse.ArgumentParser(prog="macluster bench hop", description="What a sealed hop of 8 KiB costs.")
     parser.add_argument("--rounds", type=positive, default=11, help="rounds to take medians of (default %(default)s)")
     parser.add_argument("--hops", type=positive, default=1000, help="hops a lane and round (default %(default)s)")
     return print_result(parser, lambda args: measure(args.rounds, args.hops), describe, arguments)

@@ -142,7 +142,7 @@ def run_sized(
     tokens: int = 48,
 ) -> int:
     """The command line of a bench whose `measure` takes runs, tokens and sizes. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog=f"python -m tests.benches.{name}", description=description)
+    parser = argparse.ArgumentParser(prog=f"macluster bench {name}", description=description)
     parser.add_argument("--runs", type=positive, default=runs, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=tokens, help="tokens per answer (default %(default)s)")
     add_sizes(parser, default)

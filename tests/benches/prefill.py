@@ -277,9 +277,7 @@ def _line(prompt: int, turn: PrefillRun) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.prefill", description="What a window of chunks gives."
-    )
+    parser = argparse.ArgumentParser(prog="macluster bench prefill", description="What a window of chunks gives.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument(
         "--prompt", type=at_least_two, default=PROMPT_TOKENS, help="tokens of the prompt (default %(default)s)"

@@ -232,9 +232,7 @@ def _verdict(result: ReuseResult, prefix: str, kind: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.reuse", description="What memory of a conversation saves."
-    )
+    parser = argparse.ArgumentParser(prog="macluster bench reuse", description="What memory of a conversation saves.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     lengths = {
         "prompt": (PROMPT_TOKENS, "tokens of the first prompt"),

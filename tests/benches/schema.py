@@ -190,7 +190,7 @@ def describe(result: SchemaResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.schema", description="What an answer's shape costs.")
+    parser = argparse.ArgumentParser(prog="macluster bench schema", description="What an answer's shape costs.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument(
         "--tokens", type=at_least_two, default=TOKENS, help="tokens of text a run (default %(default)s)"

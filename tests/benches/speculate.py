@@ -227,9 +227,7 @@ def _table(meaning: str, figures: TextFigures) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benches.speculate", description="What guessed tokens give one user."
-    )
+    parser = argparse.ArgumentParser(prog="macluster bench speculate", description="What guessed tokens give one user.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a run (default %(default)s)")
     parser.add_argument("--draft", action="store_true", help="a draft on three stages, in place of n-grams on two")

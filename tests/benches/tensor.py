@@ -132,7 +132,7 @@ def describe(result: TensorResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.tensor", description="What ranks gain.")
+    parser = argparse.ArgumentParser(prog="macluster bench tensor", description="What ranks gain.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens per answer (default %(default)s)")
     parser.add_argument(

@@ -225,7 +225,7 @@ def _saw(way: str, macs: Sequence[Sequence[Sight]]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.topology", description="What each topology costs.")
+    parser = argparse.ArgumentParser(prog="macluster bench topology", description="What each topology costs.")
     parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a run (default %(default)s)")
     prompt = "tokens of the long prompt (default %(default)s)"

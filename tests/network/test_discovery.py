@@ -244,7 +244,7 @@ async def test_without_bonjour_a_given_place_is_enough_and_is_remembered(tmp_pat
             peer = row(watch, mac(answering).text_id)
             assert peer
             assert (peer.address, peer.found_by, peer.trust) == (place, "address", "paired")
-    assert json.loads(near.addresses.read_bytes()) == {mac(answering).text_id: [[HOST, port]]}
+    assert json.loads(near.addresses.read_bytes())["content"] == {mac(answering).text_id: [[HOST, port]]}
 
     async with running_node(near, "--no-multicast") as watch:
         await watch.until(lambda w: bool(_problem(w, answering)), FOUND_S, "Looking where it was last")

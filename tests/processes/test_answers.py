@@ -180,7 +180,7 @@ async def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(demo
     assert len(set(expected)) > SHORT // 2
     told = await run(demo, "load", str(restricted), "--verify")
     assert "mbp starts at layer 1 instead of 5" in told["plan"]["notes"][0]
-    assert told["proof"].startswith("Verified: ")
+    assert told["proof"].startswith("Proved against mlx_lm")
     assert (await ask(demo.head, "a hop is", SHORT)).tokens == expected
 
 
@@ -189,7 +189,7 @@ async def test_ranks_say_what_the_model_says(demo: Demo, shelf: Path) -> None:
     assert told["plan"]["topology"] == "tensor"
     how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "sealed"}
     assert told["plan"]["parallelism"] == how
-    assert told["proof"].startswith("Verified: ")
+    assert told["proof"].startswith("Proved against mlx_lm")
     answer = await run(demo, "run", str(shelf / "demo"), "-p", DEMO_PROMPT, "--max-tokens", "12")
     assert "contiguous" in answer["text"]
 

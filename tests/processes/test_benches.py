@@ -17,7 +17,7 @@ pytestmark = pytest.mark.nightly
 
 def test_the_command_runs_the_hop_bench() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benches.hop", "--rounds", "2", "--hops", "50", "--json"],
+        [sys.executable, "-m", "tui.cli.main", "bench", "hop", "--rounds", "2", "--hops", "50", "--json"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -29,7 +29,7 @@ def test_the_command_runs_the_hop_bench() -> None:
 
 
 def test_the_bench_of_copies_runs() -> None:
-    command = [sys.executable, "-m", "tests.benches.copy", "--rounds", "1", "--layers", "1", "--json"]
+    command = [sys.executable, "-m", "tui.cli.main", "bench", "copy", "--rounds", "1", "--layers", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
@@ -38,7 +38,7 @@ def test_the_bench_of_copies_runs() -> None:
 
 def test_the_bench_of_reduces_runs() -> None:
     tiny = ["--hidden", "64", "--layers", "2", "--tokens", "3", "--rounds", "2", "--json"]
-    command = [sys.executable, "-m", "tests.benches.comms", *tiny]
+    command = [sys.executable, "-m", "tui.cli.main", "bench", "comms", *tiny]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)

@@ -176,7 +176,7 @@ def test_load_run_and_unload(home: Path, model: Path) -> None:
     loaded = facts(home, "load", str(model), "--verify", "--parallelism", "tp")
     assert loaded["plan"]["parallelism"]["reason"] == "no other Mac is linked"
     assert loaded["plan_status"] == "ready"
-    assert loaded["proof"].startswith("Verified: ")
+    assert loaded["proof"].startswith("Proved against mlx_lm")
     answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
     assert answer["tokens"] == expected
     assert answer["hops"] == []

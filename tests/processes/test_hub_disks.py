@@ -46,7 +46,7 @@ REPO = "acme/toy"
 PROMPT = "a hop is"
 LONG = 64
 WAIT_S = 120.0
-KILLS = 3 * SEARCH
+KILLS = 2 * SEARCH
 
 
 def weights(folder: Path) -> dict[str, bytes]:

@@ -105,7 +105,7 @@ async def test_a_node_that_was_started_anew_ends_the_plan_and_not_before_the_old
             await head.client.load(LoadRequest(model=str(model)))
             await head.until(lambda w: w.now.plan_status == "ready", START_S, "Loading")
             before, since = head.now.counters.accepted, len(head.seen)
-            async with running_node(paired_home(copies, member), *models, "--peer", place):
+            async with running_node(paired_home(copies, member), *models, "--peer", place, has_worker=True):
                 await head.until(lambda w: w.now.counters.accepted >= before + 2, START_S, "Dialling of the twin")
                 assert troubles(head, since) == []
                 with frozen(homes[member]):

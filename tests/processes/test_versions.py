@@ -35,12 +35,12 @@ def macluster(home: Home, *words: str) -> subprocess.CompletedProcess[str]:
 async def test_a_node_is_updated_under_its_feet_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = tmp_path / "installed"
     for part in ("core", "tui"):
-        shutil.copytree(HERE / part, tree / part)
+        shutil.copytree(HERE / part, tree / part, ignore=shutil.ignore_patterns("commit", "__pycache__"))
     shutil.copy(HERE / "macluster.py", tree)
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     home = Home(tmp_path / "lab")
-    async with running_node(home, "--no-multicast", "--key", "file") as watch:
+    async with running_node(home, "--no-multicast", "--key", "file", has_worker=True) as watch:
         assert watch.now.version == RELEASE
         await watch.until(lambda w: w.now.peers[0].worker_pid is not None, START_S, "the worker")
         edited(tree / "core" / "version.py", f'RELEASE: Final = "{RELEASE}"', f'RELEASE: Final = "{NEXT}"')

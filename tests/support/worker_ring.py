@@ -267,6 +267,7 @@ def worker_ring(
     draft: int = MAX_DRAFT,
     drafter: Path | None = None,
     prefill: int | None = None,
+    references: Path | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[WorkerRing]:
     """Load the model in `model_dir` into workers, link them, and stop them at the end of the block.
@@ -278,6 +279,7 @@ def worker_ring(
     is called again for every link. Links rotate their keys after `key_limits`.
     `lanes` and `draft` replace the engine's own choice; `drafter` is the folder of a draft model.
     With `prefill`, one more worker reads prompts with at least that many tokens that are not cached.
+    The head keeps the whole model's logits in `references`, and a proof compares its ring with them.
     `settings` are fields of the plan.
 
     Raises the error that a worker reports, WorkerDied or WorkerError.
@@ -304,7 +306,7 @@ def worker_ring(
             own, index = (prefill_plan(plan, 1), 1) if worker is prefill_worker else (plan, worker.index)
             return messages.Load(
                 plan=own, index=index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft,
-                drafter=str(drafter or ""),
+                drafter=str(drafter or ""), references=str(references or "") if worker.index == 0 else "",
             )  # fmt: skip
 
         load_workers(

@@ -36,9 +36,9 @@ CAUGHT = {
     "late_answers_to_a_seek": (12, 52, 112, 142),
     "a_wrong_token_index": (4, 9, 29),
     "no_back_off": (7, 8, 10),
-    "a_plan_that_is_taken_in_silence": (49, 252, 301, 371),
-    "a_span_in_the_wrong_place": (87, 147, 163),
-    "spans_of_another_conversation": (43, 75, 147),
+    "a_plan_that_is_taken_in_silence": (315, 650, 699),
+    "a_span_in_the_wrong_place": (55, 79),
+    "spans_of_another_conversation": (59, 139),
     "states_that_are_not_whole": (87, 351, 479),
 }
 

@@ -172,9 +172,8 @@ def _model(command: argparse.ArgumentParser, run: Command) -> None:
 
 
 def _verify(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--verify", action="store_true", help="compare with the whole model on the head, if it fits there"
-    )
+    compares = "compare with the whole model, read again on the head if it fits there"
+    command.add_argument("--verify", action="store_true", help=compares)
 
 
 def _how(command: argparse.ArgumentParser) -> None:

@@ -17,11 +17,13 @@ from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
 from core.mac.service import KEPT_VARIABLES, Service, ServicePlan, ServiceState, ServiceStep, command_line
 from core.node.base.last_run import read_last_run
+from core.requests.restart import RestartOrder
 from core.settings import Home
 from core.text import clean_text
 from core.trust.private_files import private_folder
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress, prints_facts
+from tui.client import NodeClient
 
 STEP_S = 120.0
 AGAIN_S = 1.0
@@ -80,9 +82,20 @@ async def print_status(args: argparse.Namespace) -> int:
     state = current()
     words = read_last_run(home_of(args))
     problem = words.problem if words and not state.is_running else None
-    facts = msgspec.to_builtins(state) | {"read_last_run": msgspec.to_builtins(problem)}
-    print_facts(args, facts, state_lines(state, problem))
+    version = await _version(home_of(args))
+    facts = msgspec.to_builtins(state) | {"read_last_run": msgspec.to_builtins(problem), "version": version}
+    lines = [f"The node runs macluster {version}."] if version else []
+    print_facts(args, facts, [*state_lines(state, problem), *lines])
     return 0 if state.is_running else 1
+
+
+async def _version(home: Home) -> str:
+    """The version of the node of `home`; "" if none answers."""
+    try:
+        async with NodeClient(home) as client:
+            return (await client.restart(RestartOrder())).version
+    except NodeError:
+        return ""
 
 
 def check_key(home: Home) -> None:

@@ -13,13 +13,13 @@ from core.models.files.layers_on_disk import size_text
 from core.requests.answers import UnfinishedAnswer
 from core.requests.disks import DiskUse
 from core.text import clean_text
-from core.version import difference, program_version
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.plan import plan_facts
 from tui.cli.watch import watching
 from tui.state.plan_words import cable_mark
 from tui.state.row_words import summary
+from tui.state.versions import version_words
 
 
 async def status(args: argparse.Namespace) -> None:
@@ -105,7 +105,7 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 
 def status_lines(now: Snapshot) -> list[str]:
-    warnings = [said for said in (now.outdated or difference(now.version, program_version()),) if said]
+    warnings = [said] if (said := version_words(now)) else []
     lines = [f"macluster {now.version}", *warnings, *peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:

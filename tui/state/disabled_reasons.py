@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from core.errors import Problem, VersionsDiffer
 from core.events import Peer, Snapshot
 from tui.state.conversation import interrupted
 from tui.state.recovery import held
 from tui.state.state import UiState, strangers
+from tui.state.versions import is_other_version
 
 NO_NODE = "macluster's service isn't running on this Mac."
 _OFFLINE = ("pair", "unload", "keep", "go_on", "retry", "last_chat")
@@ -41,10 +41,6 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
             return _not_ready(now)
         case _:
             return ""
-
-
-def is_other_version(problem: Problem | None) -> bool:
-    return problem is not None and problem.kind == VersionsDiffer.__name__
 
 
 def why_not_mac(state: UiState, peer: Peer | None, run: str) -> str:

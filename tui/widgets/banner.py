@@ -9,9 +9,8 @@ from textual.content import Content
 
 from core.errors import NodeUnreachable, PortTaken, Problem, VersionsDiffer
 from core.events import Snapshot
-from core.version import difference, program_version
-from tui.state.disabled_reasons import is_other_version
 from tui.state.format import BAD, WARN
+from tui.state.versions import is_other_version, version_words
 from tui.widgets.text_view import TextView
 
 RESTARTS: Final = "R restarts macluster's service; if that changes nothing, quit and start macluster again."
@@ -32,7 +31,7 @@ class Banner(TextView):
 
 def outdated(now: Snapshot) -> Problem | None:
     """The problem if the node, its installation and this program have different versions."""
-    said = now.outdated or difference(now.version, program_version())
+    said = version_words(now)
     return VersionsDiffer(said, RESTARTS).problem if said else None
 
 

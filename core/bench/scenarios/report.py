@@ -8,15 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from core.bench.scenarios.definitions import Scenario
-from core.bench.scenarios.percentiles import (
-    HTTP_BUSY,
-    HTTP_OK,
-    RATE,
-    ReplyFigures,
-    Segment,
-    per_second,
-    segments,
-)
+from core.bench.scenarios.percentiles import HTTP_BUSY, HTTP_OK, RATE, ReplyFigures, Segment, per_second, segments
 
 
 class Limit(NamedTuple):

@@ -13,17 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import TransferError
-from core.models.files.block_map import (
-    BLOCK_BYTES,
-    MAP_NAME,
-    WHOLE_NAME,
-    BlockMap,
-    FileFacts,
-    head_of,
-    read_map,
-    records_of,
-    write_map,
-)
+from core.models.files import block_map
 from core.settings import GB, MIB, Home
 from core.trust.file_formats import check_not_newer
 from core.trust.private_files import before_later, folder_to_disk, move, to_disk, write_private
@@ -39,7 +29,7 @@ class WholeHash:
     returns the number of bytes read.
     """
 
-    def __init__(self, facts: FileFacts, read: Callable[[int, memoryview], int]) -> None:
+    def __init__(self, facts: block_map.FileFacts, read: Callable[[int, memoryview], int]) -> None:
         self._facts, self._read = facts, read
         self._digest = hashlib.sha256()
         self._next = 0
@@ -60,8 +50,8 @@ class WholeHash:
         room: memoryview | None = None
         count = self._hashed(1)
         while count:
-            room = room or memoryview(bytearray(STRIDE * BLOCK_BYTES))
-            stretch = room[: min(count * BLOCK_BYTES, self._facts.size - self._next * BLOCK_BYTES)]
+            room = room or memoryview(bytearray(STRIDE * block_map.BLOCK_BYTES))
+            stretch = room[: min(count * block_map.BLOCK_BYTES, self._facts.size - self._next * block_map.BLOCK_BYTES)]
             if self._read(self._next, stretch) < len(stretch):  # another program changed the file
                 self._is_of_use = False
                 return
@@ -103,9 +93,9 @@ class BlockWriter:
     the map is newer or cannot be written.
     """
 
-    def __init__(self, directory: Path, files: Mapping[str, FileFacts]) -> None:
+    def __init__(self, directory: Path, files: Mapping[str, block_map.FileFacts]) -> None:
         self._directory, self._files = directory, dict(sorted(files.items()))
-        self._head = head_of(self._files)
+        self._head = block_map.head_of(self._files)
         self._turn, self._committing = threading.Lock(), threading.Lock()
         self._open: dict[str, int] = {}
         self._hashes = {name: WholeHash(facts, partial(self._read, name)) for name, facts in self._files.items()}
@@ -113,17 +103,17 @@ class BlockWriter:
         self._pending_bytes = 0
         self._grown = set[str]()
         self.committed_bytes = 0  # by this writer
-        check_not_newer(directory / MAP_NAME, Home.models.format, TransferError)
+        check_not_newer(directory / block_map.MAP_NAME, Home.models.format, TransferError)
         if not self._is_begun():
             self._begin()
-        found = read_map(directory)
+        found = block_map.read_map(directory)
         self._there = {name: self._sound(name, known) for name, known in found.hashes.items()} if found else {}
-        write_map(directory, self.map)  # without torn or damaged blocks
+        block_map.write_map(directory, self.map)  # without torn or damaged blocks
 
     @property
-    def map(self) -> BlockMap:
+    def map(self) -> block_map.BlockMap:
         """The blocks on disk at the last commit."""
-        return BlockMap(self._files, self._there)
+        return block_map.BlockMap(self._files, self._there)
 
     def put(self, name: str, block: int, data: bytes | memoryview, expected: bytes = b"") -> bool:
         """Write a block, which counts after the next commit. False, and nothing is written, if `expected` is another
@@ -134,7 +124,7 @@ class BlockWriter:
             return False
         with self._turn:
             fd = self._file(name)
-        at, rest = block * BLOCK_BYTES, memoryview(data)
+        at, rest = block * block_map.BLOCK_BYTES, memoryview(data)
         while rest:
             count = os.pwrite(fd, rest, at)
             at, rest = at + count, rest[count:]
@@ -160,7 +150,7 @@ class BlockWriter:
         try:
             self.commit()
             if self.committed_bytes:
-                with (self._directory / MAP_NAME).open("rb") as file:
+                with (self._directory / block_map.MAP_NAME).open("rb") as file:
                     to_disk(file.fileno())
         finally:
             with self._turn:
@@ -179,11 +169,11 @@ class BlockWriter:
                 continue
             if self._sha256(name) != facts.sha256:
                 self._there[name] = {}
-                write_map(self._directory, self.map)
+                block_map.write_map(self._directory, self.map)
                 what = f"{name} is damaged: its hash does not match."
                 raise TransferError(what, "Download it again. Intact files are kept.")
         if not lacks:
-            move(self._directory / MAP_NAME, self._directory / WHOLE_NAME)
+            move(self._directory / block_map.MAP_NAME, self._directory / block_map.WHOLE_NAME)
 
     def _sha256(self, name: str) -> str:
         if found := self._hashes[name].sha256:
@@ -194,7 +184,7 @@ class BlockWriter:
     def _is_begun(self) -> bool:
         """Whether the folder holds a map of the same files, each with its full length."""
         try:
-            with (self._directory / MAP_NAME).open("rb") as file:
+            with (self._directory / block_map.MAP_NAME).open("rb") as file:
                 is_same = file.read(len(self._head)) == self._head
             sizes = {name: (self._directory / name).lstat().st_size for name in self._files}
         except OSError:
@@ -206,7 +196,7 @@ class BlockWriter:
         with (self._directory / name).open("rb") as content:
 
             def sha256(block: int) -> bytes:
-                data = os.pread(content.fileno(), self._files[name].length(block), block * BLOCK_BYTES)
+                data = os.pread(content.fileno(), self._files[name].length(block), block * block_map.BLOCK_BYTES)
                 return hashlib.sha256(data).digest()
 
             return {block: said for block, said in known.items() if sha256(block) == said}
@@ -214,10 +204,10 @@ class BlockWriter:
     def _read(self, name: str, block: int, into: memoryview) -> int:
         with self._turn:
             fd = self._file(name)
-        return os.preadv(fd, [into], block * BLOCK_BYTES)
+        return os.preadv(fd, [into], block * block_map.BLOCK_BYTES)
 
     def _begin(self) -> None:
-        (self._directory / MAP_NAME).unlink(missing_ok=True)
+        (self._directory / block_map.MAP_NAME).unlink(missing_ok=True)
         folder_to_disk(self._directory)  # an old map that comes back would declare holes as blocks
         for left in self._directory.iterdir():
             left.unlink()
@@ -228,7 +218,7 @@ class BlockWriter:
                 to_disk(fd)
             finally:
                 os.close(fd)
-        write_private(self._directory / MAP_NAME, self._head, TransferError)
+        write_private(self._directory / block_map.MAP_NAME, self._head, TransferError)
 
     def _file(self, name: str) -> int:
         if name not in self._open:
@@ -244,8 +234,8 @@ class BlockWriter:
             return
         for fd in files:
             before_later(fd)
-        with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
-            file.write(records_of(self._files, self._head, pending))
+        with (self._directory / block_map.MAP_NAME).open("ab", buffering=0) as file:
+            file.write(block_map.records_of(self._files, self._head, pending))
             before_later(file.fileno())
         for name, block, sha256 in pending:
             self._there[name][block] = sha256

@@ -15,17 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import (
-    HASH_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_RECORDS_BYTES,
-    BlockMap,
-    FileFacts,
-    files_in,
-    hash_at,
-    head_of,
-    read_map,
-)
+from core.models.files import block_map
 from core.models.files.checked_files import name_of
 from core.models.files.hub_origin import read_origin
 from core.settings import Home
@@ -44,35 +34,37 @@ class Doubtful(NamedTuple):
     false: tuple[str, ...] = ()  # with a block that differs from the compared file
 
 
-def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, bytes]:
+def read_compared(directory: Path, files: Mapping[str, block_map.FileFacts]) -> dict[str, bytes]:
     """Block hashes of each compared file in a row; empty if `.compared` is damaged. Raises BadModel if it is newer."""
     try:
         fd = os.open(directory / COMPARED_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
-            told = files_in(file.readline(MAX_HEAD_BYTES), f"{COMPARED_NAME} in {name_of(directory)}")
-            hashes = file.read(MAX_RECORDS_BYTES)
+            told = block_map.files_in(
+                file.readline(block_map.MAX_HEAD_BYTES), f"{COMPARED_NAME} in {name_of(directory)}"
+            )
+            hashes = file.read(block_map.MAX_RECORDS_BYTES)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     found, at = {}, 0
     for name, facts in told.items():
-        end = at + HASH_BYTES * len(facts.blocks)
+        end = at + block_map.HASH_BYTES * len(facts.blocks)
         if files.get(name) == facts and end <= len(hashes):
             found[name] = hashes[at:end]
         at = end
     return found
 
 
-def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Compared) -> None:
+def write_compared(directory: Path, files: Mapping[str, block_map.FileFacts], compared: Compared) -> None:
     """Replace `.compared`, synced to disk. Raises TransferError."""
     place = directory / COMPARED_NAME
     check_not_newer(place, Home.models.format, TransferError)
-    head = head_of({name: files[name] for name in compared})
+    head = block_map.head_of({name: files[name] for name in compared})
     write_private(place, head + b"".join(compared.values()), TransferError)
 
 
 def doubtful(directory: Path) -> Doubtful:
     """The doubtful files of a partial hub model. Raises BadModel."""
-    if (there := read_map(directory)) is None or read_origin(directory) is None:
+    if (there := block_map.read_map(directory)) is None or read_origin(directory) is None:
         return Doubtful()
     known = read_compared(directory, there.files)
     sound = without_false(there, known).hashes
@@ -82,15 +74,15 @@ def doubtful(directory: Path) -> Doubtful:
     )
 
 
-def without_false(there: BlockMap, compared: Compared) -> BlockMap:
+def without_false(there: block_map.BlockMap, compared: Compared) -> block_map.BlockMap:
     """The map without blocks that differ from the compared files."""
     hashes = {
-        name: {block: sha256 for block, sha256 in known.items() if sha256 == hash_at(compared[name], block)}
+        name: {block: sha256 for block, sha256 in known.items() if sha256 == block_map.hash_at(compared[name], block)}
         if name in compared
         else known
         for name, known in there.hashes.items()
     }
-    return BlockMap(there.files, hashes)
+    return block_map.BlockMap(there.files, hashes)
 
 
 def check_compared(directory: Path) -> None:

@@ -20,15 +20,7 @@ from typing import Final, NamedTuple
 
 import httpx2
 import msgspec
-from huggingface_hub.errors import (
-    DisabledRepoError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors as hub_errors
 from huggingface_hub.file_download import repo_folder_name
 
 from core.errors import MaclusterError, TransferError
@@ -141,21 +133,21 @@ def explained(error: Exception, repo: str) -> MaclusterError:
     match error:
         case MaclusterError():
             return error
-        case GatedRepoError():
+        case hub_errors.GatedRepoError():
             cure = "Accept its terms on the hub's page, then set HF_TOKEN to a token of yours and restart the node."
             return TransferError(f"{repo} is gated: the hub needs a token that may read it.", cure)
-        case RevisionNotFoundError():
+        case hub_errors.RevisionNotFoundError():
             return TransferError(f"{repo} has no such revision.", "Leave the revision out, or see the hub's page.")
-        case RepositoryNotFoundError():
+        case hub_errors.RepositoryNotFoundError():
             cure = "Check the spelling, owner/name; one that is not public needs HF_TOKEN where the node runs."
             return TransferError(f"The hub has no model {repo}, or this Mac may not see it.", cure)
-        case HFValidationError():
+        case hub_errors.HFValidationError():
             return TransferError(f"{repo!r} is not the name of a repository.", "Names are owner/name.")
-        case OfflineModeIsEnabled():
+        case hub_errors.OfflineModeIsEnabled():
             return TransferError("HF_HUB_OFFLINE is set: nothing is downloaded.", "Start the node without it.")
-        case DisabledRepoError():
+        case hub_errors.DisabledRepoError():
             return TransferError(f"The hub has disabled {repo}.", "Choose another repository.")
-        case HfHubHTTPError(response=response):
+        case hub_errors.HfHubHTTPError(response=response):
             what = f"The hub answered HTTP {response.status_code}."
             if said := clean_text(response.headers.get("x-error-message", ""))[:200].rstrip("."):
                 what = f"{what[:-1]}: {said}."

@@ -12,23 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import BadModel, ModelNotFound, UnsupportedModel
+from core.models.files import safetensors
 from core.models.files.block_map import BlockMap, read_map
 from core.models.files.checked_files import OTHER_VERSION, check_files, judged, name_of, read_bytes
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_settings import ADAPTER_NAME, ModelSettings, settings_of
-from core.models.files.safetensors import (
-    DECIDING_FILES,
-    INDEX_NAME,
-    SafetensorsHeader,
-    Tensor,
-    check_tensors,
-    header_bytes,
-    parse_header,
-    parse_index,
-    read_index,
-    weight_files,
-)
 from core.text import clean_text
 
 
@@ -38,7 +27,7 @@ class ModelFolder(NamedTuple):
     path: Path
     name: str
     settings: ModelSettings
-    headers: Mapping[str, SafetensorsHeader]  # by weight file name
+    headers: Mapping[str, safetensors.SafetensorsHeader]  # by weight file name
     weight_file_bytes: int  # of all weight files, headers included
     # hex SHA-256 over settings, tokenizer and safetensors index (without an index, each file's header); equal on two
     # Macs with the same model, whatever the folder's name
@@ -51,7 +40,7 @@ class ModelFolder(NamedTuple):
         return self.settings.config
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, safetensors.Tensor]:
         return {name: tensor for header in self.headers.values() for name, tensor in header.tensors.items()}
 
     def layout(self) -> Layout:
@@ -89,15 +78,18 @@ def read_folder(directory: Path) -> ModelFolder:
         if any("\ud800" <= char < "\ue000" for char in str(directory)):
             raise BadModel(f"{name_of(directory)} has a path that isn't valid UTF-8.", "Rename its folder.")
         settings = read_settings(directory)
-        index, name = parse_index(settings.contents.get(INDEX_NAME), settings.name), settings.name
+        index, name = (
+            safetensors.parse_index(settings.contents.get(safetensors.INDEX_NAME), settings.name),
+            settings.name,
+        )
         digest = _Digest(settings.contents)
-        headers: dict[str, SafetensorsHeader] = {}
-        files = weight_files(directory, index)
+        headers: dict[str, safetensors.SafetensorsHeader] = {}
+        files = safetensors.weight_files(directory, index)
         for file in files:
-            content = header_bytes(file)
+            content = safetensors.header_bytes(file)
             digest.add_header(content)
-            headers[file.name] = parse_header(file, content)
-        check_tensors(headers, index, name)
+            headers[file.name] = safetensors.parse_header(file, content)
+        safetensors.check_tensors(headers, index, name)
         return ModelFolder(
             path=directory,
             name=name,
@@ -112,10 +104,10 @@ def read_folder(directory: Path) -> ModelFolder:
 
 def _contents(directory: Path) -> dict[str, bytes]:
     """The small files that exist; without an index that is left over."""
-    found = {name: read_bytes(directory, name) for name in DECIDING_FILES}
+    found = {name: read_bytes(directory, name) for name in safetensors.DECIDING_FILES}
     contents = {name: content for name, content in found.items() if content is not None}
-    if INDEX_NAME in contents and not read_index(directory):
-        del contents[INDEX_NAME]
+    if safetensors.INDEX_NAME in contents and not safetensors.read_index(directory):
+        del contents[safetensors.INDEX_NAME]
     return contents
 
 
@@ -124,7 +116,7 @@ class _Digest:
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self._digest = hashlib.sha256(b"macluster/1 model\0")
-        self.has_index, self._headers = INDEX_NAME in contents, 0
+        self.has_index, self._headers = safetensors.INDEX_NAME in contents, 0
         for name, content in contents.items():
             self._add(name, content)
 

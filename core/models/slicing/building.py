@@ -84,8 +84,7 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
         for name, tensor in header.tensors.items():
             if tensor.dtype in _UNREADABLE:
                 raise UnsupportedModel(
-                    f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.",
-                    OTHER_VERSION,
+                    f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.", OTHER_VERSION
                 )
 
 

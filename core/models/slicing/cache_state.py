@@ -14,14 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 from mlx.utils import tree_map
-from mlx_lm.models.cache import (
-    ArraysCache,
-    CacheList,
-    ChunkedKVCache,
-    KVCache,
-    QuantizedKVCache,
-    RotatingKVCache,
-)
+from mlx_lm.models.cache import ArraysCache, CacheList, ChunkedKVCache, KVCache, QuantizedKVCache, RotatingKVCache
 
 from core.errors import ProtocolError, SessionError
 from core.link.arrays import decode_arrays, encode_arrays

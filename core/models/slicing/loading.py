@@ -21,7 +21,7 @@ from core.models.files.layers_on_disk import check_here
 from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.parts import Part, parts_of
 from core.models.metal import fault_of
-from core.models.slicing.building import FAILURES, build, first_line
+from core.models.slicing.building import FAILURES, Built, build, first_line
 from core.models.slicing.part_reads import PartRead, part_reads
 from core.models.slicing.probe import ModelProbe, check_cuts
 from core.models.slicing.ranks import Rank, computes_apart, shard
@@ -62,11 +62,7 @@ def load_slice(
         output = output or not computes_apart(model, rank, probe)
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
-    if folder.there:
-        check_compared(folder.path)
-        check_here(
-            folder.name, folder.headers, folder.there, origins(tensors, [*own.values(), *_private_arrays(model)])
-        )
+    _check_on_disk(folder, Built(model, tensors), own)
     tensors.clear()
     if not rank:  # parts of different ranks look alike
         own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
@@ -82,6 +78,16 @@ def load_slice(
     stage = Slice(model, probe, start, stop, embed=embed, output=output, rank=rank)
     stage.weights, stage.weight_bytes = own, weight_bytes
     return stage
+
+
+def load_whole(folder: ModelFolder, on_progress: Progress) -> nn.Module:
+    """Load mlx-lm's own model, without slots. Raises as `load_slice`."""
+    built = build(folder)
+    weights = dict(tree_flatten(built.model.parameters()))
+    _check_on_disk(folder, built, weights)
+    built.tensors.clear()
+    _evaluate(weights, {}, sum(array.nbytes for array in weights.values()), on_progress, folder)
+    return built.model
 
 
 def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
@@ -140,6 +146,13 @@ def _own(
         if (start <= layer < stop) if layer is not None else path in wanted:
             own[path] = array
     return own
+
+
+def _check_on_disk(folder: ModelFolder, built: Built, own: Mapping[str, mx.array]) -> None:
+    if folder.there:
+        check_compared(folder.path)
+        needed = origins(built.tensors, [*own.values(), *_private_arrays(built.model)])
+        check_here(folder.name, folder.headers, folder.there, needed)
 
 
 def _is_like(one: mx.array, other: mx.array) -> bool:

@@ -27,10 +27,7 @@ _SAFE: Final = "^([^<]|<[^/|])*<?$"  # no tag in a JSON string
 _LIMITS: Final = {"pattern", "format", "enum", "const"}
 
 # short enough that no parser changes the number
-_TERMS: Final = (
-    "INTEGER: /-?(0|[1-9][0-9]{0,14})/",
-    "NUMBER: /-?(0|[1-9][0-9]{0,14})(\\.[0-9]{1,12})?/",
-)
+_TERMS: Final = ("INTEGER: /-?(0|[1-9][0-9]{0,14})/", "NUMBER: /-?(0|[1-9][0-9]{0,14})(\\.[0-9]{1,12})?/")
 
 
 class Tags(NamedTuple):
@@ -172,25 +169,12 @@ def _refused(tool: Tool, what: str) -> UsageError:
     return UsageError(said, "Leave it out of the schema, or ask for the tool without strict.")
 
 
-_GLM: Final = Tags(
-    head="NAME",
-    key="<arg_key>KEY</arg_key><arg_value>",
-    end="</arg_value>",
-    all_json=True,
-)
+_GLM: Final = Tags(head="NAME", key="<arg_key>KEY</arg_key><arg_value>", end="</arg_value>", all_json=True)
 _QWEN: Final = Tags(
-    head="\n<function=NAME>\n",
-    key="<parameter=KEY>\n",
-    end="</parameter>",
-    behind="\n",
-    tail="</function>\n",
+    head="\n<function=NAME>\n", key="<parameter=KEY>\n", end="</parameter>", behind="\n", tail="</function>\n"
 )
 _MINIMAX: Final = Tags(
-    head='\n<invoke name="NAME">\n',
-    key='<parameter name="KEY">',
-    end="</parameter>",
-    behind="\n",
-    tail="</invoke>\n",
+    head='\n<invoke name="NAME">\n', key='<parameter name="KEY">', end="</parameter>", behind="\n", tail="</invoke>\n"
 )
 _DSML: Final = Tags(
     head='\n<｜DSML｜invoke name="NAME">\n',
@@ -200,15 +184,7 @@ _DSML: Final = Tags(
     tail="</｜DSML｜invoke>\n",
     all_json=True,
 )
-_GEMMA: Final = Tags(
-    head="call:NAME{",
-    key="KEY:",
-    end='<|"|>',
-    tail="}",
-    all_json=True,
-    comma=",",
-    is_quoted=True,
-)
+_GEMMA: Final = Tags(head="call:NAME{", key="KEY:", end='<|"|>', tail="}", all_json=True, comma=",", is_quoted=True)
 # forms whose arguments stand between tags
 TAGGED: Final = {
     "dsml": _DSML,

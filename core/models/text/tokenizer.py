@@ -30,21 +30,13 @@ from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import run_one
 from core.models.files.sandbox import Run
 from core.models.files.suitability import check_suitable
+from core.models.text import harmony
 from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of, template_of
 from core.models.text.call_grammar import FREE, call_grammar, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
 from core.models.text.grammar_check import check
-from core.models.text.harmony import (
-    CALL_END,
-    EDGES,
-    HarmonyStream,
-    Stream,
-    harmony_grammar,
-    harmony_marks,
-    harmony_turns,
-)
 from core.models.text.plain_tools import with_tools, without_calls
 from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
 from core.models.text.template_values import one_call_each, said_before, spec_of
@@ -124,8 +116,8 @@ class Tokens:
     def __init__(self, wrapper: Any, directory: Path, checks: Run) -> None:
         self._wrapper, self._directory, self._checks = wrapper, directory, checks
         vocabulary = wrapper.get_vocab()
-        self._form, self._marks = form_of(wrapper), harmony_marks(wrapper, vocabulary)
-        ends = {token for token, mark in self._marks.items() if mark == CALL_END}
+        self._form, self._marks = form_of(wrapper), harmony.harmony_marks(wrapper, vocabulary)
+        ends = {token for token, mark in self._marks.items() if mark == harmony.CALL_END}
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self.sampling = recommended(read_settings(directory).json("generation_config.json"))
@@ -160,11 +152,7 @@ class Tokens:
         return cls(wrapper, directory, checks)
 
     def encode(
-        self,
-        messages: Sequence[Message],
-        raw: bool,
-        tools: Sequence[Tool] = (),
-        options: TemplateOptions | None = None,
+        self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool] = (), options: TemplateOptions | None = None
     ) -> list[int]:
         """Token ids of the prompt.
 
@@ -180,13 +168,13 @@ class Tokens:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, tools, options or {})
 
-    def stream(self, *, is_chat: bool = False) -> Stream:
+    def stream(self, *, is_chat: bool = False) -> harmony.Stream:
         """Stream of an answer. That of a chat is without a first space, and with tags for harmony's channels."""
         trims = is_chat and getattr(self._wrapper.detokenizer, "trim_space", True)
         if not self._bytes_by_piece:
             return LibraryStream(self._wrapper.detokenizer, len(self._wrapper))
         text = TextStream(self._bytes, trims=trims)
-        return HarmonyStream(text, self._marks) if is_chat and self._marks else text
+        return harmony.HarmonyStream(text, self._marks) if is_chat and self._marks else text
 
     def name(self, token: int) -> str:
         """The text of a token alone; its id if it is no text."""
@@ -201,7 +189,7 @@ class Tokens:
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
         """Reader of the parts of an answer after `prompt_end`."""
         if self._marks:
-            return AnswerReader(EDGES, JSON_TAGS, "normal", tools)
+            return AnswerReader(harmony.EDGES, JSON_TAGS, "normal", tools)
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
         return AnswerReader(edges_of(self._wrapper, self._form, bool(tools)), self._form, begins, tools)
 
@@ -240,7 +228,7 @@ class Tokens:
         check(parts | alone, self._checks)
         if self._marks and not raw:
             must_call_in = calls.max_tokens if calls.must_call else 0
-            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call_in=must_call_in)
+            grammar = harmony.harmony_grammar(parts.get(""), callable_, mark, must_call_in=must_call_in)
         elif not callable_:
             return parts[""]
         else:
@@ -313,7 +301,7 @@ class Tokens:
             **options,
             **hugging_face.special_tokens_map,
             "tools": tools,
-            "messages": harmony_turns(turns) if self._marks else turns,
+            "messages": harmony.harmony_turns(turns) if self._marks else turns,
             "add_generation_prompt": True,
         }
         return render(hugging_face.get_chat_template(tools=tools), variables)
@@ -372,9 +360,7 @@ def _arguments() -> Set[str]:
 
 
 def recommended(config: dict[str, Any]) -> Sampling:
-    """Sampling that a model recommends in its generation_config.json. A missing or invalid value is the default of
-    OpenAI's API.
-    """
+    """Sampling that a generation_config.json recommends; OpenAI's default for a missing or invalid value."""
     found = {"temperature": 0.0 if config.get("do_sample") is False else 1.0}
     for name in get_args(ModelOption) if found["temperature"] else ():
         try:

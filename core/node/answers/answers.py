@@ -29,19 +29,7 @@ from core.node.base.stopwatch import Stopwatch
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
-from core.worker.messages import (
-    AnswerDone,
-    Cancel,
-    Departed,
-    Mirrored,
-    MirrorSpans,
-    Prefilled,
-    Restored,
-    StopMirror,
-    Token,
-    Unmirrored,
-    WantSpans,
-)
+from core.worker import messages
 
 LOOK_S: Final = 0.1
 MAX_LOSSES: Final = 3
@@ -195,46 +183,52 @@ class Answers:
             self._break_off(running, running.so_far("cancelled"))
             self.send()
 
-    def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
+    def handle_report(
+        self, report: messages.Token | PromptLogprobs | messages.Departed | messages.Prefilled | messages.AnswerDone
+    ) -> None:
         self.active_at = monotonic()
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return
         match report:
-            case Prefilled(done=done, total=total):
+            case messages.Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
-            case Departed():
+            case messages.Departed():
                 running.left(report)
             case PromptLogprobs():
                 running.read_scores(report, self._bus.publish)
-            case Token():
+            case messages.Token():
                 if running.is_next(report):
                     self._leader.served()
                     running.read(report, self._read)
-            case AnswerDone(problem=errors.Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
+            case messages.AnswerDone(problem=errors.Problem(kind=kind)) if (
+                kind in LOSSES and running.losses < MAX_LOSSES
+            ):
                 running.losses += 1
                 running.is_handed_over = False
                 self.send()
-            case AnswerDone():
+            case messages.AnswerDone():
                 running.end = report
                 self._end_if_read(running)
 
-    def handle_mirror_report(self, report: Mirrored | Unmirrored | WantSpans | Restored) -> None:
+    def handle_mirror_report(
+        self, report: messages.Mirrored | messages.Unmirrored | messages.WantSpans | messages.Restored
+    ) -> None:
         """Handle KV to mirror, or a request for mirrored KV, from the head's worker."""
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return
         match report:
-            case Mirrored(request_id=request_id, span=span):
+            case messages.Mirrored(request_id=request_id, span=span):
                 if not self._mirror.keep(request_id, span, running.known):
-                    self._supervisor.send(StopMirror(request_id=request_id))
-            case WantSpans(request_id=request_id, behind=behind):
+                    self._supervisor.send(messages.StopMirror(request_id=request_id))
+            case messages.WantSpans(request_id=request_id, behind=behind):
                 spans = self._mirror.spans(request_id, behind)
-                self._supervisor.send(MirrorSpans(request_id=request_id, behind=behind, spans=spans))
-            case Unmirrored():
+                self._supervisor.send(messages.MirrorSpans(request_id=request_id, behind=behind, spans=spans))
+            case messages.Unmirrored():
                 self._journal.warn("An answer is no longer mirrored: its states are too large, or can't be cut.")
-            case Restored(tokens=tokens):
+            case messages.Restored(tokens=tokens):
                 rest = len(running.known) - tokens
                 if not self._mirror.limit:  # the current plan has no memory for a mirror
                     self._mirror.forget()
@@ -251,13 +245,13 @@ class Answers:
             self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
             self.send()
 
-    def _read(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
+    def _read(self, running: RunningAnswer, report: messages.Token, decoded: Decoded | Refused) -> None:
         was_tried = running.deaths > 0
         self._write(running, report, decoded)
         if was_tried:
             self.send()
 
-    def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
+    def _write(self, running: RunningAnswer, report: messages.Token, decoded: Decoded | Refused) -> None:
         """Commit and show a token. One that can't be written is not shown and ends the answer, as a stop text does."""
         if isinstance(decoded, Refused):
             self._break_off(running, running.so_far("error", decoded.problem))
@@ -287,9 +281,9 @@ class Answers:
     def _unwritten(self, running: RunningAnswer, error: OSError) -> None:
         self._break_off(running, running.so_far("error", unwritable(error).problem))
 
-    def _break_off(self, running: RunningAnswer, done: AnswerDone) -> None:
+    def _break_off(self, running: RunningAnswer, done: messages.AnswerDone) -> None:
         if running.is_handed_over:
-            self._supervisor.send(Cancel(request_id=done.request_id))
+            self._supervisor.send(messages.Cancel(request_id=done.request_id))
         self._finish(running, done, running.rest())
 
     def stop_all(self, problem: errors.Problem, *, keeps_tokenizer: bool = False) -> None:
@@ -305,7 +299,7 @@ class Answers:
         self._mirror.forget()
         await self.archive.forget_shared(macs)
 
-    def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
+    def _finish(self, running: RunningAnswer, done: messages.AnswerDone, text: str) -> None:
         del self._running[done.request_id]
         self._mirror.end(done.request_id)
         if running.record.keep and not done.problem:
@@ -316,7 +310,7 @@ class Answers:
         else:
             self._publish_end(running, done, text)
 
-    def _publish_end(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
+    def _publish_end(self, running: RunningAnswer, done: messages.AnswerDone, text: str) -> None:
         is_whole = done.finish_reason == "stop" and not running.stop_text
         self._bus.publish(
             RequestDone(

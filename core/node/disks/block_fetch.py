@@ -17,17 +17,10 @@ from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, FileFacts, bloc
 from core.models.files.block_writer import KEPT_FREE_BYTES, BlockWriter, check_free
 from core.models.files.parts import Part
 from core.node.base.tasks import together
+from core.node.disks import byte_links
 from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.block_serving import MAX_PORTS
-from core.node.disks.byte_links import (
-    MAX_HASHES,
-    MAX_RUN,
-    NOT_HERE,
-    ReceivedBlock,
-    RunRequest,
-    blocks_in,
-)
 from core.node.disks.messages import HeldModel
 from core.node.disks.transfer_progress import Report, TransferProgress
 from core.settings import GB
@@ -95,7 +88,7 @@ class BlockFetch:
         try:
             if (await self._sources[source].files()).is_whole:
                 return missing
-            return [block for block in missing if await self._hash_at(source, block) != NOT_HERE]
+            return [block for block in missing if await self._hash_at(source, block) != byte_links.NOT_HERE]
         except MaclusterError as error:
             self._failed = error
             return ()
@@ -130,16 +123,16 @@ class BlockFetch:
                 return
             if is_complete and len(run) == most:
                 in_time = round(most * RUN_S / max(spent_s, 1e-6))
-                most = max(1, min(in_time, 2 * most, MAX_RUN, self._limit.most(BLOCK_BYTES, RUN_S)))
+                most = max(1, min(in_time, 2 * most, byte_links.MAX_RUN, self._limit.most(BLOCK_BYTES, RUN_S)))
             async with self._moved:
                 self._moved.notify_all()
 
     async def _fetch_run(self, source: str, link: BlockLink, run: tuple[FileBlock, ...]) -> bool:
         """Whether all blocks of `run` arrived intact. Raises LinkError, TransferError, OSError."""
         name, first = run[0]
-        request = RunRequest(name, first, len(run))
+        request = byte_links.RunRequest(name, first, len(run))
         answer = await link.ask(request)
-        received = {each.number: each for each in blocks_in(request, self._files[name], answer)}
+        received = {each.number: each for each in byte_links.blocks_in(request, self._files[name], answer)}
         expected = {each.number: await self._expected(source, name, each) for each in received.values()}
         write = partial(self._write, name, received.values(), expected)
         good = await asyncio.get_running_loop().run_in_executor(self._writers, write)
@@ -157,19 +150,21 @@ class BlockFetch:
         self._report("running", self._there, self._total)
         return len(good) == len(run)
 
-    def _write(self, name: str, received: Iterable[ReceivedBlock], expected: Mapping[int, bytes]) -> set[int]:
+    def _write(
+        self, name: str, received: Iterable[byte_links.ReceivedBlock], expected: Mapping[int, bytes]
+    ) -> set[int]:
         """Write the intact blocks; returns their numbers. Raises OSError, and TransferError on a full disk."""
         check_free(self._folder, self._total - self._there, KEPT_FREE_BYTES // 2)
         put = partial(self._writer.put, name)
         return {each.number for each in received if put(each.number, each.data, expected[each.number])}
 
-    async def _expected(self, source: str, name: str, received: ReceivedBlock) -> bytes:
+    async def _expected(self, source: str, name: str, received: byte_links.ReceivedBlock) -> bytes:
         """Expected hash of a block, from the first Mac that has it."""
         for each in self._schedule.holders(block := FileBlock(name, received.number)):
             if each == source:
                 break
             try:
-                if (sha256 := await self._hash_at(each, block)) != NOT_HERE:
+                if (sha256 := await self._hash_at(each, block)) != byte_links.NOT_HERE:
                     return sha256
             except MaclusterError as error:
                 await self._gone(each, error)
@@ -177,7 +172,7 @@ class BlockFetch:
 
     async def _hash_at(self, source: str, block: FileBlock) -> bytes:
         """Hash of a block on another Mac, NOT_HERE if it lacks the block. Fetched for many blocks at once."""
-        first = block.number - block.number % MAX_HASHES
+        first = block.number - block.number % byte_links.MAX_HASHES
         key = source, block.file, first
         async with self._asking[source]:
             if key not in self._pages:

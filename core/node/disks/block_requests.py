@@ -17,16 +17,7 @@ from core.link.data_plane import DataLink
 from core.link.frames import FrameType
 from core.models.files.block_map import HASH_BYTES
 from core.node.base.tasks import Tasks
-from core.node.disks.byte_links import (
-    MAX_HASHES,
-    ByteLinks,
-    FileList,
-    HashesRequest,
-    LinkRequest,
-    ListRequest,
-    read_list,
-    receive,
-)
+from core.node.disks import byte_links
 from core.node.disks.messages import BytesReady, BytesRequest
 from core.node.peers.mesh import Mesh
 
@@ -38,7 +29,7 @@ ANSWER_S: Final = 30.0
 class BlockRequests:
     """Opens links to the Macs that have a model."""
 
-    def __init__(self, sender: Mesh, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, sender: Mesh, links: byte_links.ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
         self._waiting: dict[tuple[str, int], asyncio.Future[BytesReady]] = {}  # by Mac and number
@@ -86,7 +77,7 @@ class BlockRequests:
 
 
 class _OpenRequest(NamedTuple):
-    request: LinkRequest
+    request: byte_links.LinkRequest
     answer: Future[memoryview]
 
 
@@ -98,7 +89,7 @@ class BlockLink:
 
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
         self._sender, self._receiver = link.sender(), link.receiver()
-        self._files: FileList | None = None
+        self._files: byte_links.FileList | None = None
         self._asks: SimpleQueue[_OpenRequest | None] = SimpleQueue()
         self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
         self._ended: MaclusterError | None = None
@@ -108,7 +99,7 @@ class BlockLink:
     def is_closed(self) -> bool:
         return self._ended is not None
 
-    async def ask(self, request: LinkRequest) -> memoryview:
+    async def ask(self, request: byte_links.LinkRequest) -> memoryview:
         """Response to a request. Raises LinkError, and closes the link then."""
         asked = _OpenRequest(request, Future())
         self._asks.put(asked)
@@ -116,15 +107,15 @@ class BlockLink:
             raise self._ended
         return await asyncio.wrap_future(asked.answer)
 
-    async def files(self) -> FileList:
+    async def files(self) -> byte_links.FileList:
         """The model's files there, asked for once. Raises LinkError."""
-        self._files = self._files or read_list(await self.ask(ListRequest()))
+        self._files = self._files or byte_links.read_list(await self.ask(byte_links.ListRequest()))
         return self._files
 
     async def hashes(self, name: str, first: int, *, compared: bool = False) -> bytes:
         """32 bytes per block, as a HashesRequest asks for. Raises LinkError."""
-        hashes = bytes(await self.ask(HashesRequest(name, first, compared)))
-        if len(hashes) > MAX_HASHES * HASH_BYTES:
+        hashes = bytes(await self.ask(byte_links.HashesRequest(name, first, compared)))
+        if len(hashes) > byte_links.MAX_HASHES * HASH_BYTES:
             raise ProtocolError("More hashes arrived than requested.")
         return hashes
 
@@ -148,8 +139,8 @@ class BlockLink:
                     waiting.append(asked)
                     self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.request)])
                 if waiting and not self._ended:
-                    seconds = HASHES_S if isinstance(waiting[0].request, HashesRequest) else ANSWER_S
-                    body = receive(self._receiver, FrameType.FILE_PART, seconds)
+                    seconds = HASHES_S if isinstance(waiting[0].request, byte_links.HashesRequest) else ANSWER_S
+                    body = byte_links.receive(self._receiver, FrameType.FILE_PART, seconds)
                     self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
                     waiting.popleft().answer.set_result(body)
         except MaclusterError as failed:

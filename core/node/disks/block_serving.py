@@ -22,19 +22,7 @@ from core.models.files.block_map import BLOCK_BYTES, HASH_BYTES, BlockMap, FileF
 from core.models.files.checked_files import name_of
 from core.models.files.compared_hashes import Compared, read_compared
 from core.node.base.tasks import Tasks
-from core.node.disks.byte_links import (
-    MAX_HASHES,
-    NOT_HERE,
-    RUN_BYTES,
-    ByteLinks,
-    FileList,
-    HashesRequest,
-    LinkRequest,
-    ListRequest,
-    RunRequest,
-    read_request,
-    receive,
-)
+from core.node.disks import byte_links
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import OnePerMac
 from core.node.disks.messages import MAX_MODEL_FILES, BytesReady, BytesRequest
@@ -60,7 +48,7 @@ class ServedModel(NamedTuple):
         """Hash of a block just read as `data`: the known one if any, because hashing takes as long as sealing. The
         receiver detects a difference.
         """
-        if (known := hash_at(self.hashes[name], block)) == NOT_HERE:
+        if (known := hash_at(self.hashes[name], block)) == byte_links.NOT_HERE:
             known = hashlib.sha256(data).digest()
             self.hashes[name][block * HASH_BYTES : (block + 1) * HASH_BYTES] = known
         return known
@@ -74,7 +62,7 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
 class FileServing:
     """Opens ports for the models that linked Macs copy; one request of each Mac is answered at a time."""
 
-    def __init__(self, models: LocalModels, sender: Mesh, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, models: LocalModels, sender: Mesh, links: byte_links.ByteLinks, tasks: Tasks) -> None:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._ports: dict[str, deque[BlockPort]] = {}
         self._last: ServedModel | None = None
@@ -125,7 +113,7 @@ class BlockPort:
     """A port for one link of one Mac, and its thread. Raises LinkLost if this Mac cannot listen."""
 
     def __init__(
-        self, links: ByteLinks, device_id: str, asked: BytesRequest, served: ServedModel, tasks: Tasks
+        self, links: byte_links.ByteLinks, device_id: str, asked: BytesRequest, served: ServedModel, tasks: Tasks
     ) -> None:
         self._links, self._device_id, self._asked = links, device_id, asked
         self.fingerprint, self.served = asked.fingerprint, served
@@ -157,7 +145,7 @@ class BlockPort:
             stack.callback(self._receiver.close)
             reader = stack.enter_context(closing(BlockReader(self.served)))
             while not self._is_closed:
-                request = read_request(receive(self._receiver, FrameType.COPY, None))
+                request = byte_links.read_request(byte_links.receive(self._receiver, FrameType.COPY, None))
                 sender.send(FrameType.FILE_PART, parts=[reader.answer(request)])
 
 
@@ -167,29 +155,29 @@ class BlockReader:
     def __init__(self, served: ServedModel) -> None:
         self._served = served
         self._open: dict[str, int] = {}
-        self._buffer = memoryview(bytearray(RUN_BYTES))
+        self._buffer = memoryview(bytearray(byte_links.RUN_BYTES))
 
-    def answer(self, request: LinkRequest) -> Buffer:
+    def answer(self, request: byte_links.LinkRequest) -> Buffer:
         match request:
-            case ListRequest():
-                return msgspec.msgpack.encode(FileList(dict(self._served.files), self._served.there is None))
-            case HashesRequest():
+            case byte_links.ListRequest():
+                return msgspec.msgpack.encode(byte_links.FileList(dict(self._served.files), self._served.there is None))
+            case byte_links.HashesRequest():
                 return self.hashes(request)
-            case RunRequest():
+            case byte_links.RunRequest():
                 return self.read(request)
 
-    def hashes(self, request: HashesRequest) -> bytes:
+    def hashes(self, request: byte_links.HashesRequest) -> bytes:
         served, name, facts = self._served, request.name, self._facts(request.name, request.first)
-        blocks = facts.blocks[request.first : request.first + MAX_HASHES]
+        blocks = facts.blocks[request.first : request.first + byte_links.MAX_HASHES]
         place = slice(HASH_BYTES * blocks.start, HASH_BYTES * blocks.stop)
         if request.compared and served.there is not None:
             return served.compared.get(name, b"")[place]
         for block in blocks if served.there is None else ():
-            if hash_at(served.hashes[name], block) == NOT_HERE:
+            if hash_at(served.hashes[name], block) == byte_links.NOT_HERE:
                 served.sha256(name, block, os.pread(self._file(name), facts.length(block), block * BLOCK_BYTES))
         return bytes(served.hashes[name][place])
 
-    def read(self, run: RunRequest) -> memoryview:
+    def read(self, run: byte_links.RunRequest) -> memoryview:
         """The hashes of the blocks, then their bytes; valid until the next call. A file changed since it was hashed has
         no blocks.
         """
@@ -197,7 +185,7 @@ class BlockReader:
         fd, end = self._file(run.name), run.count * HASH_BYTES
         is_same = served.there is not None or stamp_of(os.fstat(fd)) == served.stamps[run.name]
         for index in range(run.count):
-            block, length, sha256 = run.first + index, facts.length(run.first + index), NOT_HERE
+            block, length, sha256 = run.first + index, facts.length(run.first + index), byte_links.NOT_HERE
             if is_same and served.has(run.name, block):
                 data = self._buffer[end : end + length]
                 if os.preadv(fd, [data], block * BLOCK_BYTES) == length:

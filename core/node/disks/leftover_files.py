@@ -21,7 +21,15 @@ def sweep(home: Home, now: float) -> None:
 
     Ignores files that the system refuses to delete.
     """
-    folders = (home.identity, home.rosters, home.tokens, home.sessions, home.conversations, home.split_profiles)
+    folders = (
+        home.identity,
+        home.rosters,
+        home.tokens,
+        home.sessions,
+        home.conversations,
+        home.split_profiles,
+        home.references,
+    )
     for folder in (home.root, *folders):
         for left in folder.glob("*.tmp"):
             with suppress(OSError, SealError):

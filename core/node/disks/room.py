@@ -12,20 +12,11 @@ from core.node.base.context import NodeContext
 from core.node.base.local_server import BEGUN, route
 from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
+from core.node.disks import messages
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.conversations import Conversations
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
-from core.node.disks.messages import (
-    BytesReady,
-    BytesRequest,
-    CopyChange,
-    CopyProgress,
-    FalseFile,
-    Holds,
-    HoldsRequest,
-    PeerCopyRequest,
-)
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
@@ -73,15 +64,19 @@ class DisksRoom(Room):
         transfers, copies = self.transfers, self.copies
         models = self._spawned("A message about models", self.inventory.handle_message)
         return (
-            receives(Holds, models),
-            receives(HoldsRequest, models),
-            receives(BytesRequest, self._spawned("A link for files", copies.serving.open_port), while_forked=False),
-            receives(BytesReady, copies.requests.settle, while_forked=False),
-            receives(PeerCopyRequest, transfers.copy_for, while_forked=False),
-            receives(CopyChange, transfers.change_for, while_forked=False),
-            receives(CopyProgress, transfers.note_progress, while_forked=False),
+            receives(messages.Holds, models),
+            receives(messages.HoldsRequest, models),
             receives(
-                FalseFile, self._spawned("A file that is not the hub's", self.comparison.drop), while_forked=False
+                messages.BytesRequest, self._spawned("A link for files", copies.serving.open_port), while_forked=False
+            ),
+            receives(messages.BytesReady, copies.requests.settle, while_forked=False),
+            receives(messages.PeerCopyRequest, transfers.copy_for, while_forked=False),
+            receives(messages.CopyChange, transfers.change_for, while_forked=False),
+            receives(messages.CopyProgress, transfers.note_progress, while_forked=False),
+            receives(
+                messages.FalseFile,
+                self._spawned("A file that is not the hub's", self.comparison.drop),
+                while_forked=False,
             ),
         )
 

@@ -19,35 +19,16 @@ from core.node.base.message_table import read_clean
 from core.node.peers.messages import Greeting
 from core.node.peers.versions import own_greeting, why_apart, wire_between
 from core.settings import MAX_CONTROL_BODY
+from core.trust import pairing
 from core.trust.identity import Identity
-from core.trust.pairing import (
-    P4_BYTES,
-    REVEAL_BYTES,
-    WINDOW_S,
-    Comparison,
-    Confirmed,
-    Offer,
-    PairingView,
-    reveal_length,
-)
 from core.trust.pairing_attempts import PairingAttempts
+from core.trust.roster import joining
 from core.trust.roster.acceptance import accept
 from core.trust.roster.bundle import decode_bundle
 from core.trust.roster.format import Member, Roster
-from core.trust.roster.joining import (
-    Card,
-    admit,
-    card_of,
-    check_certificate,
-    check_joined,
-    decide,
-    decode_card,
-    encode_card,
-    found_with,
-)
 from core.trust.roster.store import RosterStore
 
-Confirm = Callable[[PairingView], Awaitable[str]]
+Confirm = Callable[[pairing.PairingView], Awaitable[str]]
 
 MESSAGE_S: Final = 10.0
 MAX_NOTE: Final = MAX_CONTROL_BODY + 32
@@ -89,8 +70,8 @@ class PairingConnection:
 
     async def reveal(self) -> bytes:
         """Read P2 or P3: 97 bytes, the last of them the length of the name that follows."""
-        head = await self.read(REVEAL_BYTES)
-        return head + await self.read(reveal_length(head))
+        head = await self.read(pairing.REVEAL_BYTES)
+        return head + await self.read(pairing.reveal_length(head))
 
     async def reveal_with(self, message: bytes, greeting: Greeting) -> None:
         """Send P2 or P3, and the version of this Mac."""
@@ -105,11 +86,11 @@ class PairingConnection:
         greeting: Greeting = read_clean(await self.read(length), Greeting, "greeting")
         return greeting
 
-    async def send_note(self, peer: Confirmed, note: bytes) -> None:
+    async def send_note(self, peer: pairing.Confirmed, note: bytes) -> None:
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
-    async def receive_note(self, peer: Confirmed) -> bytes:
+    async def receive_note(self, peer: pairing.Confirmed) -> bytes:
         (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
         if length > MAX_NOTE:
             raise PairingError(f"The other Mac sent a note of {length} bytes; {MAX_NOTE} are allowed.")
@@ -128,13 +109,13 @@ class PairingSession:
     chosen: str | None = None
     greeting: Greeting = field(default_factory=own_greeting)
 
-    def check_version(self, view: PairingView, theirs: Greeting) -> None:
+    def check_version(self, view: pairing.PairingView, theirs: Greeting) -> None:
         """Refuse a Mac whose messages this one won't understand, before anybody types digits. Raises OtherVersion."""
         apart = why_apart(view.peer_name, theirs, self.greeting)
         if apart and wire_between(theirs, self.greeting) is None:
             raise OtherVersion(apart.what, apart.fix)
 
-    def check_chosen(self, view: PairingView) -> None:
+    def check_chosen(self, view: pairing.PairingView) -> None:
         if self.chosen is not None and view.peer_text_id != self.chosen:
             raise PairingError(
                 f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",
@@ -142,15 +123,15 @@ class PairingSession:
             )
 
     async def finish(
-        self, connection: PairingConnection, comparison: Comparison, *, initiator: bool, timeout_s: float
+        self, connection: PairingConnection, comparison: pairing.Comparison, *, initiator: bool, timeout_s: float
     ) -> Member:
         """Go from the digits to the roster; returns the peer as a member. Raises PairingError or RosterError."""
         peer = await self._compare(connection, comparison, timeout_s)
-        mine = card_of(self.identity, self.store.current)
-        await connection.send_note(peer, encode_card(mine))
-        theirs = decode_card(await connection.receive_note(peer))
-        check_certificate(theirs, peer)
-        step = decide(mine, theirs, initiator=initiator)
+        mine = joining.card_of(self.identity, self.store.current)
+        await connection.send_note(peer, joining.encode_card(mine))
+        theirs = joining.decode_card(await connection.receive_note(peer))
+        joining.check_certificate(theirs, peer)
+        step = joining.decide(mine, theirs, initiator=initiator)
         if step == "join":
             await self._join(connection, peer, theirs)
         else:
@@ -162,15 +143,17 @@ class PairingSession:
             self.attempts.ended_well()
         return member
 
-    def _next_roster(self, step: Literal["found", "admit"], peer: Confirmed, theirs: Card) -> bytes:
+    def _next_roster(self, step: Literal["found", "admit"], peer: pairing.Confirmed, theirs: joining.Card) -> bytes:
         if step == "found":
-            return found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
-        return admit(self.identity, self.store.cluster().roster, peer, theirs)
+            return joining.found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
+        return joining.admit(self.identity, self.store.cluster().roster, peer, theirs)
 
-    async def _compare(self, connection: PairingConnection, comparison: Comparison, timeout_s: float) -> Confirmed:
+    async def _compare(
+        self, connection: PairingConnection, comparison: pairing.Comparison, timeout_s: float
+    ) -> pairing.Confirmed:
         """Ask the person while listening, so that a "no" on the other screen takes the question off this one."""
         asking = asyncio.ensure_future(self.confirm(replace(comparison.view, address=connection.host)))
-        reading = asyncio.create_task(connection.read(P4_BYTES, timeout_s, BROKEN_OFF))
+        reading = asyncio.create_task(connection.read(pairing.P4_BYTES, timeout_s, BROKEN_OFF))
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.wait({asking, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -188,7 +171,7 @@ class PairingSession:
                 if isinstance(ended, Exception) and not isinstance(ended, MaclusterError):
                     raise ended  # a defect, not to be hidden by the first error
 
-    async def _hand_over(self, connection: PairingConnection, peer: Confirmed) -> None:
+    async def _hand_over(self, connection: PairingConnection, peer: pairing.Confirmed) -> None:
         """P5: send the chain of rosters in bundles; the other side answers each with its epoch."""
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
@@ -198,7 +181,7 @@ class PairingSession:
                 raise PairingError("The other Mac did not accept the roster.")
             (has,) = _EPOCH.unpack(note)
 
-    async def _join(self, connection: PairingConnection, peer: Confirmed, theirs: Card) -> None:
+    async def _join(self, connection: PairingConnection, peer: pairing.Confirmed, theirs: joining.Card) -> None:
         """P5 on the other side. Saves nothing before the whole chain is valid and names both Macs."""
         newest: Roster | None = None
         bundles: list[bytes] = []
@@ -213,13 +196,15 @@ class PairingSession:
             if newest.stand == offered.stand:
                 break
             await connection.send_note(peer, _EPOCH.pack(newest.epoch))
-        check_joined(newest, self.identity, peer, theirs)
+        joining.check_joined(newest, self.identity, peer, theirs)
         for bundle in bundles:
             self.store.adopt(bundle)
         await connection.send_note(peer, _EPOCH.pack(newest.epoch))
 
 
-async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
+async def offer_pairing(
+    host: str, port: int, session: PairingSession, *, timeout_s: float = pairing.WINDOW_S
+) -> Member:
     """Pair with the Mac at `host`:`port`; returns the member. Raises PairingError, OtherVersion or RosterError, saving
     nothing.
     """
@@ -230,7 +215,7 @@ async def offer_pairing(host: str, port: int, session: PairingSession, *, timeou
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
     connection = PairingConnection(reader, writer)
     try:
-        offer = Offer(session.identity, session.name, secrets.token_bytes)
+        offer = pairing.Offer(session.identity, session.name, secrets.token_bytes)
         await connection.write(offer.commit)
         p3, comparison = offer.reveal(await connection.reveal())
         greeting = await connection.greeting()

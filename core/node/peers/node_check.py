@@ -33,7 +33,6 @@ CHILDREN: Final = (
     ("core.models.slicing.examine", "."),
     ("core.models.files.hub_download",),
     ("core.worker",),
-    ("core.worker.reference_model", "60"),
 )
 
 
@@ -52,6 +51,8 @@ class NodeCheck:
         peers = self._bus.now.peers
         own = next((p for p in peers if p.is_self), None)
         yield node_finding(own.address if own else "", self._host)
+        if outdated := self._bus.now.outdated:
+            yield Finding(name="version", state="warn", what=outdated)
         for finding in restart_findings(self._tasks.restarts):
             yield finding
         async for finding in examine_network(self._host):

@@ -16,21 +16,12 @@ from core.node.base.context import NodeContext
 from core.node.base.local_server import route, stream_route
 from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
+from core.node.peers import messages
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Discovery
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
-from core.node.peers.messages import (
-    LinkProbe,
-    LogReply,
-    LogRequest,
-    PeerSpeedRequest,
-    Probed,
-    SpeedMoved,
-    SpeedResultSent,
-    SpeedStop,
-)
 from core.node.peers.networks import Networks
 from core.node.peers.node_check import NodeCheck
 from core.node.peers.own_mac import OwnMac
@@ -100,14 +91,14 @@ class PeersRoom(Room):
         speed, logs = self.speed.handle_message, self.logs.handle_message
         return (
             *self.mesh.messages(),
-            receives(LinkProbe, speed, while_forked=False),
-            receives(Probed, speed, while_forked=False),
-            receives(PeerSpeedRequest, speed, while_forked=False),
-            receives(SpeedMoved, speed, while_forked=False),
-            receives(SpeedResultSent, speed, while_forked=False),
-            receives(SpeedStop, speed, while_forked=False),
-            receives(LogRequest, logs, while_forked=False),
-            receives(LogReply, logs, while_forked=False),
+            receives(messages.LinkProbe, speed, while_forked=False),
+            receives(messages.Probed, speed, while_forked=False),
+            receives(messages.PeerSpeedRequest, speed, while_forked=False),
+            receives(messages.SpeedMoved, speed, while_forked=False),
+            receives(messages.SpeedResultSent, speed, while_forked=False),
+            receives(messages.SpeedStop, speed, while_forked=False),
+            receives(messages.LogRequest, logs, while_forked=False),
+            receives(messages.LogReply, logs, while_forked=False),
         )
 
     def routes(self) -> Iterable[web.RouteDef]:

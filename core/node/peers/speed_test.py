@@ -18,17 +18,9 @@ from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, 
 from core.events import SPEED_TEST, Progress
 from core.mac.network_kind import link_kind
 from core.node.base.context import NodeContext
+from core.node.peers import messages
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
-from core.node.peers.messages import (
-    LinkProbe,
-    PeerSpeedRequest,
-    Probed,
-    SpeedMessage,
-    SpeedMoved,
-    SpeedResultSent,
-    SpeedStop,
-)
 from core.node.peers.paths import FIGURES_S, Paths
 from core.rates import Rate, Throttle, TokenBucket
 from core.requests.body import Done
@@ -106,20 +98,20 @@ class SpeedTests:
         if self._test:
             self._test.work.cancel()
 
-    async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
+    async def handle_message(self, device_id: str, message: messages.LinkProbe | messages.SpeedMessage) -> None:
         match message:
-            case LinkProbe(number=number):
+            case messages.LinkProbe(number=number):
                 if self._may_answer(device_id):
-                    await self._mesh.send(device_id, Probed(number=number))
-            case Probed(number=number) if self._probing and self._probing[0] == device_id:
+                    await self._mesh.send(device_id, messages.Probed(number=number))
+            case messages.Probed(number=number) if self._probing and self._probing[0] == device_id:
                 self._probing[1].handle_reply(number)
-            case PeerSpeedRequest():
+            case messages.PeerSpeedRequest():
                 await self._asked_by(device_id, message)
-            case SpeedStop(test=number) if self._test and self._test[:2] == (device_id, number):
+            case messages.SpeedStop(test=number) if self._test and self._test[:2] == (device_id, number):
                 self._test.work.cancel()
-            case SpeedMoved(test=number, done=done) if self._asked and self._asked[:2] == (device_id, number):
+            case messages.SpeedMoved(test=number, done=done) if self._asked and self._asked[:2] == (device_id, number):
                 self._asked.moved(min(done, PROBES))
-            case SpeedResultSent(test=number) if self._asked and self._asked[:2] == (device_id, number):
+            case messages.SpeedResultSent(test=number) if self._asked and self._asked[:2] == (device_id, number):
                 _settle(self._asked.result, message)
 
     def gone(self, device_id: str) -> None:
@@ -175,7 +167,7 @@ class SpeedTests:
         result: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
         self._asked = _RemoteTest(source, number, moved, result)
         try:
-            if not await self._mesh.send(source, PeerSpeedRequest(test=number, target=target)):
+            if not await self._mesh.send(source, messages.PeerSpeedRequest(test=number, target=target)):
                 raise LinkLost(f"{self._bus.now.name_of(source)} is not linked.")
             async with asyncio.timeout(REST_S + LIMIT_S + FIGURES_S + REST_S):
                 return await result
@@ -184,35 +176,35 @@ class SpeedTests:
         finally:
             self._asked = None
             if result.cancelled() or not result.done():
-                self._tell(source, SpeedStop(test=number))
+                self._tell(source, messages.SpeedStop(test=number))
 
-    async def _asked_by(self, asker: str, ask: PeerSpeedRequest) -> None:
+    async def _asked_by(self, asker: str, ask: messages.PeerSpeedRequest) -> None:
         """Refuse at once, before the next message is read, or measure in the background."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
-            moved = _now_and_then(lambda done: self._tell(asker, SpeedMoved(test=ask.test, done=done)))
+            moved = _now_and_then(lambda done: self._tell(asker, messages.SpeedMoved(test=ask.test, done=done)))
             work = self._measure(ask.target, moved)
             serving = self._serve(asker, ask.test, self._begin(asker, ask.test, work))
             self._tasks.spawn("A speed test", serving, partial(self._defect, asker, ask.test))
             return
         what = f"{self._bus.now.name_of(self._own_id)} is testing, or has tested a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
-        await self._mesh.send(asker, SpeedResultSent(test=ask.test, problem=busy.problem))
+        await self._mesh.send(asker, messages.SpeedResultSent(test=ask.test, problem=busy.problem))
 
     async def _serve(self, asker: str, number: int, task: asyncio.Task[SpeedResult]) -> None:
         try:
-            reply = SpeedResultSent(test=number, result=await self._ended(task))
+            reply = messages.SpeedResultSent(test=number, result=await self._ended(task))
         except MaclusterError as error:
-            reply = SpeedResultSent(test=number, problem=error.problem)
+            reply = messages.SpeedResultSent(test=number, problem=error.problem)
         await self._mesh.send(asker, reply)
 
     def _defect(self, asker: str, number: int) -> None:
         failed = NodeError(
             f"The speed test failed by a defect on {self._bus.now.name_of(self._own_id)}.", "Its log says where."
         )
-        self._tell(asker, SpeedResultSent(test=number, problem=failed.problem))
+        self._tell(asker, messages.SpeedResultSent(test=number, problem=failed.problem))
 
-    def _tell(self, device_id: str, message: SpeedMessage) -> None:
+    def _tell(self, device_id: str, message: messages.SpeedMessage) -> None:
         self._tasks.spawn("A message of a speed test", self._mesh.send(device_id, message))
 
     def _may_answer(self, device_id: str) -> bool:
@@ -242,7 +234,7 @@ def _now_and_then(report: Moved) -> Moved:
     return moved
 
 
-def _settle(result: asyncio.Future[SpeedResult], message: SpeedResultSent) -> None:
+def _settle(result: asyncio.Future[SpeedResult], message: messages.SpeedResultSent) -> None:
     if result.done():
         return
     if message.result:

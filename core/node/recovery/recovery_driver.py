@@ -289,7 +289,7 @@ class RecoveryDriver:
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan replaced it meanwhile
-            await self._lead(planned)
+            await self._lead(planned._replace(verify=False))
 
     async def _lead(self, planned: Planned) -> None:
         plan, directory, verify, lacks, _, drafter = planned

@@ -16,21 +16,8 @@ from core.node.base.large_bodies import off_loop
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.relay import relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
-from core.node.relay.relayed_values import (
-    MOST_ASKED,
-    Accepted,
-    AnswerWanted,
-    Assembly,
-    CountWanted,
-    NotAnswered,
-    Relayed,
-    TextWanted,
-    Wanted,
-    encoded,
-    pieces,
-    wanted_from,
-)
 from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
@@ -46,12 +33,12 @@ class _Asker:
     """Requests of one Mac: running ones by its numbers, and the one arriving."""
 
     def __init__(self) -> None:
-        self.arriving = Assembly(MOST_ASKED)
+        self.arriving = relayed_values.Assembly(relayed_values.MOST_ASKED)
         self.under_way: dict[int, _Work] = {}
 
     def has_room(self, size: int) -> bool:
         held = sum(work.size for work in self.under_way.values())
-        return len(self.under_way) < MOST_OF_A_MAC and held + size <= MOST_ASKED
+        return len(self.under_way) < MOST_OF_A_MAC and held + size <= relayed_values.MOST_ASKED
 
 
 class RelayServer:
@@ -98,22 +85,22 @@ class RelayServer:
     async def _serve(self, device_id: str, number: int, body: bytes) -> None:
         CLIENT.set(self._name_of(device_id))
         try:
-            wanted = await off_loop(len(body), partial(wanted_from, body))
+            wanted = await off_loop(len(body), partial(relayed_values.wanted_from, body))
             async with aclosing(self._replies(wanted)) as replies:
                 async for each in replies:
                     await self._send(device_id, number, each)
         except MaclusterError as error:
             await self._fail(device_id, number, error)
 
-    async def _replies(self, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
+    async def _replies(self, wanted: relayed_values.Wanted) -> AsyncGenerator[relayed_values.Relayed, None]:
         self._check_trust()
         model = self._led()
         match wanted:
-            case CountWanted(request=request):
+            case relayed_values.CountWanted(request=request):
                 yield await model.answers.count(request)
-            case TextWanted(tokens=tokens):
+            case relayed_values.TextWanted(tokens=tokens):
                 yield await model.answers.text_of(tokens)
-            case AnswerWanted(request=request):
+            case relayed_values.AnswerWanted(request=request):
                 mine = msgspec.structs.replace(request, keep=False)  # never save another Mac's conversation
                 async with aclosing(self._answering.events([mine], model, is_relayed=True)) as events:
                     async for came in events:
@@ -121,7 +108,7 @@ class RelayServer:
                             case None:
                                 yield None
                             case _, RequestAccepted(prompt_tokens=prompt_tokens):
-                                yield Accepted(prompt_tokens=prompt_tokens)
+                                yield relayed_values.Accepted(prompt_tokens=prompt_tokens)
                             case _, said:
                                 yield said
 
@@ -138,8 +125,8 @@ class RelayServer:
         self._tasks.spawn("A message about a relayed request", self._fail(device_id, number, failed))
 
     async def _fail(self, device_id: str, number: int, error: MaclusterError) -> None:
-        await self._send(device_id, number, NotAnswered(problem=error.problem))
+        await self._send(device_id, number, relayed_values.NotAnswered(problem=error.problem))
 
-    async def _send(self, device_id: str, number: int, value: Relayed) -> None:
-        for piece, is_last in pieces(encoded(value)):
+    async def _send(self, device_id: str, number: int, value: relayed_values.Relayed) -> None:
+        for piece, is_last in relayed_values.pieces(relayed_values.encoded(value)):
             await self._links.send(device_id, RelayReply(number=number, data=piece, is_last=is_last))

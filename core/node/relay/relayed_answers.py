@@ -21,22 +21,8 @@ from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import LedModel
+from core.node.relay import relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
-from core.node.relay.relayed_values import (
-    LAST,
-    MOST_ASKED,
-    Accepted,
-    AnswerWanted,
-    Assembly,
-    CountWanted,
-    NotAnswered,
-    Relayed,
-    TextWanted,
-    Wanted,
-    encoded,
-    pieces,
-    relayed_from,
-)
 from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 
@@ -87,13 +73,13 @@ class Relay:
         if model != self._bus.now.led_elsewhere:
             self._bus.publish(LedElsewhere(model=model))
 
-    async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
+    async def ask(self, device_id: str, wanted: relayed_values.Wanted) -> AsyncGenerator[relayed_values.Relayed, None]:
         """Yield that Mac's replies; leaving early cancels the request. Raises its error, NotPaired, LinkLost."""
         self.check_trust()
         number = next(self._numbers)
         asked = self._asked[device_id, number] = _Asked()
         try:
-            await self._send(device_id, number, encoded(wanted))
+            await self._send(device_id, number, relayed_values.encoded(wanted))
             while not asked.is_over:
                 yield await asked.next()
         finally:
@@ -115,10 +101,10 @@ class Relay:
         return self._bus.now.name_of(device_id)
 
     async def _send(self, device_id: str, number: int, body: bytes) -> None:
-        if len(body) > MOST_ASKED:
+        if len(body) > relayed_values.MOST_ASKED:
             raise UsageError("The request is too long for another Mac.", "Ask the Mac that leads.")
         async with self._sending:
-            for piece, is_last in pieces(body):
+            for piece, is_last in relayed_values.pieces(body):
                 if not await self._links.send(device_id, RelayRequest(number=number, data=piece, is_last=is_last)):
                     raise self._lost(device_id)
 
@@ -133,8 +119,8 @@ class _Asked:
     """One request that another Mac answers."""
 
     def __init__(self) -> None:
-        self._assembly, self._cost = Assembly(MAX_ANSWER_BYTES), 0
-        self._replies: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
+        self._assembly, self._cost = relayed_values.Assembly(MAX_ANSWER_BYTES), 0
+        self._replies: asyncio.Queue[relayed_values.Relayed | MaclusterError] = asyncio.Queue()
         self.is_over = False
 
     def take(self, message: RelayReply) -> None:
@@ -144,15 +130,15 @@ class _Asked:
         if self._cost > MAX_ANSWER_BYTES:
             self.fail(ProtocolError("More came for a relayed request than an answer has."))
         elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
-            self._replies.put_nowait(relayed_from(whole))
+            self._replies.put_nowait(relayed_values.relayed_from(whole))
 
     def fail(self, error: MaclusterError) -> None:
         self._replies.put_nowait(error)
 
-    async def next(self) -> Relayed:
+    async def next(self) -> relayed_values.Relayed:
         came = await self._replies.get()
-        self.is_over = isinstance(came, (LinkLost, *LAST))
-        if isinstance(came, NotAnswered):
+        self.is_over = isinstance(came, (LinkLost, *relayed_values.LAST))
+        if isinstance(came, relayed_values.NotAnswered):
             raise error_from(came.problem)
         if isinstance(came, MaclusterError):
             raise came
@@ -168,17 +154,17 @@ class LeaderAnswers:
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
         """Same as `Answers.follow`, on the other Mac."""
-        async with aclosing(self._relay.ask(self._device_id, AnswerWanted(request=request))) as reported:
+        async with aclosing(self._relay.ask(self._device_id, relayed_values.AnswerWanted(request=request))) as reported:
             async for came in reported:
                 self.active_at = monotonic()
                 match came:
                     case None:
                         continue
-                    case Accepted(prompt_tokens=prompt_tokens):
+                    case relayed_values.Accepted(prompt_tokens=prompt_tokens):
                         if watch:
                             watch.lap("relay")
                         yield RequestAccepted(request_id="", prompt_tokens=prompt_tokens)
-                    case int() | str() | NotAnswered():
+                    case int() | str() | relayed_values.NotAnswered():
                         raise _strange()
                     case ToolCall(arguments=arguments) if not _is_object(arguments):
                         raise _strange()
@@ -188,18 +174,18 @@ class LeaderAnswers:
                             return
 
     async def count(self, request: ChatRequest) -> int:
-        match await self._one(CountWanted(request=request)):
+        match await self._one(relayed_values.CountWanted(request=request)):
             case int(tokens):
                 return tokens
         raise _strange()
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        match await self._one(TextWanted(tokens=tuple(ids))):
+        match await self._one(relayed_values.TextWanted(tokens=tuple(ids))):
             case str(text):
                 return text
         raise _strange()
 
-    async def _one(self, wanted: Wanted) -> Relayed:
+    async def _one(self, wanted: relayed_values.Wanted) -> relayed_values.Relayed:
         async with aclosing(self._relay.ask(self._device_id, wanted)) as reported:
             return await anext(reported)
 

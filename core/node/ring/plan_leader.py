@@ -8,48 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
-from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
+from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Transfer
 from core.link.frames import FrameType
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.mesh import Mesh, MessageRefused
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import (
-    Checked,
-    LinkUp,
-    Prepared,
-    PrepareStage,
-    Release,
-    Reported,
-    StageLost,
-    StageReport,
-    StageWord,
-)
+from core.node.ring import messages
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
 from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
-from core.worker.messages import (
-    Failed,
-    LinkBroken,
-    Linked,
-    Loaded,
-    Loading,
-    PrefillBroken,
-    PrefillLinked,
-    Proved,
-    Unproved,
-)
+from core.worker import messages as reports
 
 PREPARE_S = 90.0
 STILL_S = 120.0  # a worker reports every tensor that it reads
 LOOK_S = 5.0
 PROVE_S = 60.0  # from one part of the proof to the next; a stuck rank would block the others for ever
 READ_BYTES_PER_S = 50e6
-
-Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
 
 
 class RingReady(Signal, frozen=True):
@@ -82,7 +62,7 @@ class PlanLeader:
     def __init__(
         self, node: NodeContext, mesh: Mesh, member: PlanMember, files: StageFiles, worker: WorkerState
     ) -> None:
-        self._device_id, self._faults = node.own_id, node.faults
+        self._device_id, self._faults, self._references = node.own_id, node.faults, node.home.references
         self._signals, self._bus, self._journal, self._tasks = node.signals, node.bus, node.journal, node.tasks
         self._mesh, self._member, self._files, self._worker = mesh, member, files, worker
         self._lifecycle: PlanLifecycle | None = None
@@ -94,7 +74,6 @@ class PlanLeader:
         self._verify = False
         self._reported_at: dict[str, float] = {}  # last report of each Mac, monotonic seconds
         self._proof_at = 0.0  # when a proof last went on
-        self._compared: set[Computed] = set()  # kinds of plans compared with the whole model
         self._paths: dict[str, PathKind] = {}
         self._prefill = PrefillLink(node, mesh, member)
         self._last_gen = 0
@@ -139,9 +118,9 @@ class PlanLeader:
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in place of the one before, after copying `lacks` and comparing with the hub.
-        Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`:
-        compare the ring's logits with the whole model on this Mac. Raises BadModel for a damaged map, NotLoaded if it
-        is unloaded meanwhile.
+        Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`: make
+        the logits again that the ring's are compared with. Raises BadModel for a damaged map, NotLoaded if it is
+        unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
@@ -231,23 +210,25 @@ class PlanLeader:
     async def came(self, device_id: str) -> None:
         plan = self.plan
         if plan and all(stage.device_id != device_id for stage in plan.parts):
-            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan continued without it."))
+            await self._mesh.send(
+                device_id, messages.Release(plan_gen=plan.plan_gen, reason="The plan continued without it.")
+            )
         await self._prefill.came(device_id)
 
-    async def handle_message(self, device_id: str, message: StageWord) -> None:
+    async def handle_message(self, device_id: str, message: messages.StageWord) -> None:
         """Take a message about a stage of this plan; Macs without a stage are ignored."""
         await self._prefill.handle_message(device_id, message)
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
         self._reported_at[device_id] = monotonic()
         match message:
-            case Prepared(plan_gen=gen, port=port) if self._knows(gen):
+            case messages.Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._lifecycle_now().prepared(device_id, port))
-            case Checked(plan_gen=gen, files=files) if self._knows(gen):
+            case messages.Checked(plan_gen=gen, files=files) if self._knows(gen):
                 await self._act(self._lifecycle_now().checked(device_id, files))
-            case Reported(plan_gen=gen, report=report) if self._knows(gen):
+            case messages.Reported(plan_gen=gen, report=report) if self._knows(gen):
                 await self._act(self._handle_report(device_id, report))
-            case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
+            case messages.StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
                 await self._act(self._lost(device_id, problem))
 
     async def _handle_own(self, own: OwnStageReported) -> None:
@@ -262,16 +243,15 @@ class PlanLeader:
     def proving(self) -> None:
         self._proof_at = monotonic()
 
-    async def proved(self, report: Proved | Unproved) -> None:
+    async def proved(self, report: reports.Proved | reports.Unproved) -> None:
         if self._lifecycle is None:
             return
         match report:
-            case Proved(plan_gen=gen, difference=difference):
-                if difference is not None:
-                    self._compared.add(_computed(self._lifecycle.plan))
+            case reports.Proved(plan_gen=gen):
                 await self._act(self._lifecycle.proved(gen, proof_text(report)))
-            case Unproved(plan_gen=gen, problem=problem):
-                await self._act(self._lifecycle.disproved(gen, problem))
+            case reports.Unproved(plan_gen=gen, problem=problem):
+                what = f"{problem.what} {self._lifecycle.computed_by}"
+                await self._act(self._lifecycle.disproved(gen, msgspec.structs.replace(problem, what=what)))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
         """A Mac or its worker is gone. The ring continues without its prefill Mac."""
@@ -284,7 +264,7 @@ class PlanLeader:
         if self._lifecycle:
             await self._act(self._lifecycle.distrusted(device_id, problem))
 
-    def prefill_reported(self, report: PrefillLinked | PrefillBroken) -> None:
+    def prefill_reported(self, report: reports.PrefillLinked | reports.PrefillBroken) -> None:
         self._prefill.reported(report)
 
     def _note_plan(self) -> None:
@@ -298,21 +278,23 @@ class PlanLeader:
     def _knows(self, plan_gen: int) -> bool:
         return self._lifecycle is not None and self._first_gen <= plan_gen <= self._lifecycle.plan.plan_gen
 
-    def _handle_report(self, device_id: str, report: StageReport) -> list[Action]:
+    def _handle_report(self, device_id: str, report: messages.StageReport) -> list[Action]:
         lifecycle = self._lifecycle_now()
         match report:
-            case Loading(plan_gen=gen) | Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
+            case reports.Loading(plan_gen=gen) | reports.Loaded(plan_gen=gen) | reports.Failed(plan_gen=gen) if (
+                not self._knows(gen)
+            ):
                 return []  # late reports of a replaced worker or an older plan
-            case Loading(done_bytes=done, total_bytes=total):
+            case reports.Loading(done_bytes=done, total_bytes=total):
                 return lifecycle.loading(device_id, done, total)
-            case Loaded():
+            case reports.Loaded():
                 return lifecycle.loaded(device_id, report)
-            case Failed(problem=problem):
+            case reports.Failed(problem=problem):
                 return self._lost(device_id, problem)
-            case Linked(plan_gen=gen, way=way):
+            case reports.Linked(plan_gen=gen, way=way):
                 self._paths[device_id] = way.kind
                 return lifecycle.linked(device_id, gen)
-            case LinkBroken(plan_gen=gen, problem=problem):
+            case reports.LinkBroken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
                 return lifecycle.broken(device_id, gen, problem)
 
@@ -323,10 +305,18 @@ class PlanLeader:
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
             if device_id == self._device_id:
-                port = await self._member.prepare_own(plan, index, directory, self._drafter)
+                load = reports.Load(
+                    plan=plan,
+                    index=index,
+                    directory=str(directory),
+                    drafter=str(self._drafter or ""),
+                    references=str(self._references),
+                    verify=self._verify,
+                )
+                port = await self._member.prepare_own(load)
                 if self._knows(plan.plan_gen):
                     await self._act(self._lifecycle_now().prepared(device_id, port))
-            elif not await self._mesh.send(device_id, PrepareStage.of(plan, index)):
+            elif not await self._mesh.send(device_id, messages.PrepareStage.of(plan, index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
             if self._knows(plan.plan_gen):
@@ -365,8 +355,7 @@ class PlanLeader:
                     self._last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case ProveRing(plan=plan):
-                    verify = self._verify or (has_ranks(plan) and _computed(plan) not in self._compared)
-                    self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
+                    self._member.prove_own(plan.plan_gen)
                     check = self._check_proved(self._lifecycle_now(), plan)
                     self._tasks.spawn_essential("The check of the proof", check)
                 case Ready(plan=plan, proof=proof):
@@ -390,7 +379,7 @@ class PlanLeader:
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):
             device_id, port = plan.stages[index].device_id, ports[(index + 1) % len(ports)]
-            order = LinkUp.of(plan, port)
+            order = messages.LinkUp.of(plan, port)
             if device_id == self._device_id:
                 self._member.link_own(plan, order)
             else:
@@ -401,7 +390,7 @@ class PlanLeader:
         await self._prefill.end(reason, stays=plan.prefill is not None and plan.prefill.stage.device_id in staying)
         for stage in plan.stages:
             if stage.device_id != self._device_id and stage.device_id not in staying:
-                await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
+                await self._mesh.send(stage.device_id, messages.Release(plan_gen=plan.plan_gen, reason=reason))
         if self._device_id not in staying:
             await self._member.release_own(plan.plan_gen)
 
@@ -409,15 +398,8 @@ class PlanLeader:
         return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])
 
 
-def _computed(plan: Plan) -> Computed:
-    """The inputs that logits depend on. A wrong tensor split raises no error, so each kind of plan is compared with the
-    whole model once, unrequested.
-    """
-    return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
-
-
-def proof_text(proved: Proved) -> str:
+def proof_text(proved: reports.Proved) -> str:
     if proved.difference is None:
-        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s."
+        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s, but not against mlx_lm: {proved.why}."
     largest = f"largest difference {proved.difference:.2g}"
-    return f"Verified: logits equal those of the whole model on one Mac ({largest})."
+    return f"Proved against mlx_lm with {proved.tokens} tokens: the same logits as on one Mac ({largest})."

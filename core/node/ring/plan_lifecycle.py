@@ -163,6 +163,12 @@ class PlanLifecycle:
     def abandon(self) -> None:
         self.phase = "failed"
 
+    @property
+    def computed_by(self) -> str:
+        """A sentence that names the Macs and their mlx-lm."""
+        held = [(stage.peer, self._held.get(stage.device_id)) for stage in self.plan.stages]
+        return f"Computed by {', '.join(f'{mac} (mlx-lm {loaded.mlx_lm})' for mac, loaded in held if loaded)}."
+
     def is_prepared(self, device_id: str) -> bool:
         return device_id in self._ports
 

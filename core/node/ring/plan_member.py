@@ -30,17 +30,7 @@ from core.node.disks.mac_messages import OnePerMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import (
-    Checked,
-    LinkUp,
-    Prepared,
-    PrepareStage,
-    Release,
-    Reported,
-    StageLost,
-    StageReport,
-    StageWord,
-)
+from core.node.ring import messages
 from core.node.ring.outgoing_link import OutgoingLink
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
@@ -58,7 +48,7 @@ LOOK_S = 0.1
 class OwnStageReported(AwaitedSignal, frozen=True):
     """This Mac's stage reports on a plan that this Mac leads."""
 
-    word: StageWord
+    word: messages.StageWord
 
 
 class StageTaken(Signal, frozen=True):
@@ -96,14 +86,14 @@ class PlanMember:
         self._outgoing = OutgoingLink()
         self._step = 0
 
-    async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
-        return await self._prepare(self._device_id, plan, index, directory, drafter)
+    async def prepare_own(self, load: Load) -> int:
+        return await self._prepare(self._device_id, load)
 
-    async def prepare(self, head: str, order: PrepareStage) -> None:
+    async def prepare(self, head: str, order: messages.PrepareStage) -> None:
         """Load a stage for another Mac: one order at a time for each head, and only the last waiting one counts."""
         await self._orders.take(head, order)
 
-    async def _prepare_for(self, head: str, order: PrepareStage) -> None:
+    async def _prepare_for(self, head: str, order: messages.PrepareStage) -> None:
         try:
             check_compute(order.compute)
             plan = order.plan()
@@ -111,17 +101,17 @@ class PlanMember:
             self._assessment.check(plan)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
-            port = await self._prepare(head, plan, order.index, directory)
+            port = await self._prepare(head, Load(plan=plan, index=order.index, directory=str(directory)))
         except MaclusterError as error:
-            await self._mesh.send(head, StageLost(plan_gen=order.plan_gen, problem=error.problem))
+            await self._mesh.send(head, messages.StageLost(plan_gen=order.plan_gen, problem=error.problem))
             return
-        await self._mesh.send(head, Prepared(plan_gen=order.plan_gen, port=port))
+        await self._mesh.send(head, messages.Prepared(plan_gen=order.plan_gen, port=port))
 
     async def refuse(self, head: str, plan_gen: int) -> None:
         if head == self._head:
             self._forget()
         problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
-        await self._mesh.send(head, StageLost(plan_gen=plan_gen, problem=problem))
+        await self._mesh.send(head, messages.StageLost(plan_gen=plan_gen, problem=problem))
 
     async def files_in(self, directory: Path) -> dict[str, str]:
         return await self._models.manifest(directory)
@@ -129,7 +119,7 @@ class PlanMember:
     async def port(self) -> int:
         return await self._supervisor.ready()
 
-    def link_prefill(self, plan: Plan, order: LinkUp) -> None:
+    def link_prefill(self, plan: Plan, order: messages.LinkUp) -> None:
         """Link the worker to the prefill Mac of this Mac's plan."""
         if ways := self._paths.ways(plan.stages[1].device_id):
             self._connect(ConnectPrefill, plan, order, ways)
@@ -138,23 +128,23 @@ class PlanMember:
         if self._head == self._device_id:
             self._supervisor.send(UnlinkPrefill())
 
-    def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
-        self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
+    def prove_own(self, plan_gen: int) -> None:
+        self._supervisor.send(Prove(plan_gen=plan_gen))
 
-    async def link(self, head: str, order: LinkUp) -> None:
+    async def link(self, head: str, order: messages.LinkUp) -> None:
         try:
             plan = order.plan()
         except MaclusterError as error:
-            await self._mesh.send(head, StageLost(plan_gen=order.plan_gen, problem=error.problem))
+            await self._mesh.send(head, messages.StageLost(plan_gen=order.plan_gen, problem=error.problem))
             return
         if head == self._head and self._worker.plan and same_plan(plan, self._worker.plan):
             self._keep()
             self.link_own(plan, order)
         elif any(stage.device_id == self._device_id for stage in plan.stages[1:]):
             problem = NotLoaded("It no longer has that plan.").problem
-            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._mesh.send(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
 
-    async def release_for(self, head: str, order: Release) -> None:
+    async def release_for(self, head: str, order: messages.Release) -> None:
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
         if head == self._head:
             self._journal.info(order.reason)
@@ -198,31 +188,31 @@ class PlanMember:
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
             self._forget()
-            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._mesh.send(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
             await self._supervisor.replace()
 
-    async def reported(self, report: StageReport) -> None:
+    async def reported(self, report: messages.StageReport) -> None:
         if isinstance(report, Linked):
             self._outgoing.linked(report.way)
         if self._worker.plan and self._head:
-            await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
+            await self._report(self._head, messages.Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
     async def worker_died(self, problem: Problem) -> None:
         plan, head = self._worker.plan, self._head
         self._forget()
         if plan and head:
-            await self._report(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._report(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
 
-    async def _prepare(self, head: str, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
+    async def _prepare(self, head: str, load: Load) -> int:
+        plan, directory = load.plan, Path(load.directory)
         before, led = self._worker.plan, self._head
         self._forget()
-        self._worker.plan, self._head, self._index = plan, head, index
-        self._signals.emit(StageTaken(plan, index))
+        self._worker.plan, self._head, self._index = plan, head, load.index
+        self._signals.emit(StageTaken(plan, load.index))
         if before and led and led != head:  # the other head would wait for ever
             taken = NotLoaded("It loads another model now.").problem
-            await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
+            await self._report(led, messages.StageLost(plan_gen=before.plan_gen, problem=taken))
         await self._comparison.ensure(directory, plan.fingerprint, head)
-        load = Load(plan=plan, index=index, directory=str(directory), drafter=str(drafter or ""))
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
         if before and stays and not has_ranks(before):  # ranks keep their group as long as they live
@@ -240,18 +230,18 @@ class PlanMember:
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
-        word: StageWord
+        word: messages.StageWord
         try:
-            word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
+            word = messages.Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
             if len(to_frame(word)[1]) > MAX_CONTROL_BODY:
                 what = f"{plan.model} has {len(word.files)} files, too many to compare."
                 raise BadModel(what, "Choose a version of the model with fewer files.")
         except MaclusterError as error:
-            word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
+            word = messages.StageLost(plan_gen=plan.plan_gen, problem=error.problem)
         self._checking = None  # the report may end the plan, which must not cancel the report
         await self._report(head, word)
 
-    async def _report(self, head: str, word: StageWord) -> None:
+    async def _report(self, head: str, word: messages.StageWord) -> None:
         if head != self._device_id:
             await self._mesh.send(head, word)
         else:
@@ -274,7 +264,7 @@ class PlanMember:
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
 
-    def link_own(self, plan: Plan, order: LinkUp) -> None:
+    def link_own(self, plan: Plan, order: messages.LinkUp) -> None:
         self._worker.plan = plan
         if self._linking:
             self._linking.cancel()
@@ -319,7 +309,7 @@ class PlanMember:
     def _say_broken(self, plan: Plan, what: str) -> None:
         self._signals.emit(WorkerReported(LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
 
-    async def _link_in_time(self, plan: Plan, order: LinkUp) -> None:
+    async def _link_in_time(self, plan: Plan, order: messages.LinkUp) -> None:
         """Wait a moment for the control link: the two Macs may be dialling each other."""
         after = self._after(plan)
         loop = asyncio.get_running_loop()
@@ -333,7 +323,7 @@ class PlanMember:
         self._outgoing.offer(self._paths.direct(after.device_id) or ())
         self._connect(Connect, plan, order, self._outgoing.rated(ways))
 
-    def _connect(self, kind: type[Connect], plan: Plan, order: LinkUp, ways: Sequence[NetworkPath]) -> None:
+    def _connect(self, kind: type[Connect], plan: Plan, order: messages.LinkUp, ways: Sequence[NetworkPath]) -> None:
         self._supervisor.send(
             kind(
                 plan=plan,

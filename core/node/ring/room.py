@@ -18,21 +18,9 @@ from core.node.disks.room import DisksRoom
 from core.node.peers.mesh import LinkEnded, MacLeft
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
+from core.node.ring import messages as wire
 from core.node.ring.disk_trimming import Trimming
 from core.node.ring.hub_model_previews import HubModelPreviews
-from core.node.ring.messages import (
-    Checked,
-    ClockReply,
-    ClockRequest,
-    LinkUp,
-    PeerTraceRequest,
-    Prepared,
-    PrepareStage,
-    Release,
-    Reported,
-    StageLost,
-    TraceReply,
-)
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
@@ -88,17 +76,17 @@ class RingRoom(Room):
     def messages(self) -> Iterable[MessageRow]:
         leader, tracing = self.leader.handle_message, self.tracing.handle_message
         return (
-            receives(PrepareStage, self._prepare_stage),
-            receives(LinkUp, self.member.link),
-            receives(Release, self._release),
-            receives(Prepared, leader),
-            receives(Checked, leader),
-            receives(Reported, leader),
-            receives(StageLost, leader),
-            receives(ClockRequest, tracing),
-            receives(ClockReply, tracing),
-            receives(PeerTraceRequest, tracing),
-            receives(TraceReply, tracing),
+            receives(wire.PrepareStage, self._prepare_stage),
+            receives(wire.LinkUp, self.member.link),
+            receives(wire.Release, self._release),
+            receives(wire.Prepared, leader),
+            receives(wire.Checked, leader),
+            receives(wire.Reported, leader),
+            receives(wire.StageLost, leader),
+            receives(wire.ClockRequest, tracing),
+            receives(wire.ClockReply, tracing),
+            receives(wire.PeerTraceRequest, tracing),
+            receives(wire.TraceReply, tracing),
         )
 
     def routes(self) -> Iterable[web.RouteDef]:
@@ -118,7 +106,7 @@ class RingRoom(Room):
         signals.on(WorkerEnded, self._worker_ended)
         signals.on(PlanDistrusted, self._distrusted)
 
-    def _prepare_stage(self, head: str, order: PrepareStage) -> None:
+    def _prepare_stage(self, head: str, order: wire.PrepareStage) -> None:
         """Prepare a stage; refuse it on a defect, since no other Mac may stop this node."""
         tasks = self.node.tasks
 
@@ -127,7 +115,7 @@ class RingRoom(Room):
 
         tasks.spawn("Preparing a stage", self.member.prepare(head, order), on_defect=refuse)
 
-    def _release(self, head: str, order: Release) -> None:
+    def _release(self, head: str, order: wire.Release) -> None:
         # in the background: ending a worker takes up to 2 s
         self.node.tasks.spawn("Releasing a plan", self.member.release_for(head, order))
 

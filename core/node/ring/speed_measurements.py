@@ -222,12 +222,14 @@ class LoadMeasurement:
         self.plan, self._made_at, self._held = plan, now, held
         self._began: dict[str, float] = {}
         self._took: dict[str, float] = {}
+        self._read: dict[str, int] = {}  # most bytes of a report: the head may read the whole model once
 
     def handle_event(self, state: StageState, now: float) -> None:
         if state.status in ("fetching", "comparing"):
             self._made_at = now  # copying before loading does not count
         elif state.status == "loading":
             self._began.setdefault(state.device_id, now)
+            self._read[state.device_id] = max(state.total_bytes, self._read.get(state.device_id, 0))
         elif state.status in _READ:
             # progress reports of fast reads come too late
             began = self._began.get(state.device_id, self._made_at)
@@ -236,7 +238,7 @@ class LoadMeasurement:
     def ended(self, now: float) -> list[Measured]:
         sizes: Mapping[str, int] = {stage.device_id: stage.weight_bytes for stage in self.plan.stages}
         reads = [
-            Measured(curve_name("load", mac), sizes[mac], seconds)
+            Measured(curve_name("load", mac), max(sizes[mac], self._read.get(mac, 0)), seconds)
             for mac, seconds in self._took.items()
             if sizes.get(mac) and seconds > 0 and mac not in self._held
         ]

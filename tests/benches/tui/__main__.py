@@ -256,7 +256,7 @@ def _row(name: str, value: float, limit: Aim) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benches.tui", description="How quick the terminal UI is.")
+    parser = argparse.ArgumentParser(prog="macluster bench tui", description="How quick the terminal UI is.")
     parser.add_argument("--runs", type=positive, default=5, help="starts to take the median of (default %(default)s)")
     parser.add_argument("--keys", type=positive, default=60, help="letters a phase (default %(default)s)")
     return print_result(parser, lambda args: measure(args.runs, args.keys), describe, arguments)

@@ -23,8 +23,8 @@ from core.bench.scenarios.report import (
     result,
     time_text,
 )
+from core.bench.scenarios.throughput_chart import points, svg
 from core.errors import UsageError
-from tests.benches.throughput_chart import points, svg
 
 LAPS = {"parse": 16.5e-6, "reserve": 1e-3, "encrypt": 90e-6, "dispatch": 2e-3}
 SMALL = Scenario(name="small", providers=(1,), users=2, requests=4, concurrency=2, max_tokens=8)

@@ -33,7 +33,6 @@ LAYERS = 4
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_map, "BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr("core.models.files.block_writer.BLOCK_BYTES", BLOCK)
     monkeypatch.setattr("core.models.files.manifest.BLOCK_BYTES", BLOCK)
 
 

@@ -83,6 +83,7 @@ def test_nor_does_the_mlx_lm_that_rings_are_compared_with(monkeypatch: pytest.Mo
     assert not any(seen)
 
 
+@pytest.mark.slow
 def test_the_declared_packages_are_those_of_the_installed_requirements() -> None:
     declared, to_see = set[str](), {"macluster"}
     while to_see - declared:

@@ -103,7 +103,7 @@ JSON: dict[str, tuple[Callable[[Home], object], bool]] = {
     "last-run.json": (lambda home: None, False),  # the node itself writes and removes these two
     "paused.json": (lambda home: None, False),
 }
-FOLDERS = {"identity", "rosters", "token-logs", "sessions", "conversations", "split-profiles", "models"}
+FOLDERS = {"identity", "rosters", "token-logs", "sessions", "conversations", "split-profiles", "models", "whole-logits"}
 FORMATS = {file.name: file.format for file in vars(Home).values() if isinstance(file, HomeFile) and file.format}
 
 

@@ -25,7 +25,15 @@ def test_stale_partial_files_are_swept_and_nothing_else(tmp_path: Path) -> None:
     elsewhere = written(tmp_path / "elsewhere", 10 * old)
     stale = [
         written(folder / "some.json.tmp", old)
-        for folder in (home.root, home.rosters, home.tokens, home.conversations, home.sessions, home.split_profiles)
+        for folder in (
+            home.root,
+            home.rosters,
+            home.tokens,
+            home.conversations,
+            home.sessions,
+            home.split_profiles,
+            home.references,
+        )
     ]
     given_up = written(home.models / ".partial" / ("a" * 64) / "config.json", GIVEN_UP_S + 1)
     kept = [

@@ -9,17 +9,20 @@ import threading
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, WHOLE_NAME, FileFacts, read_map
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
+from core.node.disks import byte_links
 from core.node.disks.block_serving import BlockReader, ServedModel, served_model
 from core.node.disks.byte_links import MAX_HASHES, FileList, HashesRequest, RunRequest
 from core.node.disks.copy_checks import PARTIAL, check_names
@@ -443,10 +446,14 @@ async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
 async def test_a_defect_where_blocks_come_ends_the_copy_and_is_logged(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def received(*_: object) -> memoryview:
-        raise KeyError("secret")
+    receive = byte_links.receive
 
-    monkeypatch.setattr("core.node.disks.block_requests.receive", received)
+    def received(receiver: Any, kind: FrameType, seconds: float | None) -> memoryview:
+        if kind is FrameType.FILE_PART:
+            raise KeyError("secret")
+        return receive(receiver, kind, seconds)
+
+    monkeypatch.setattr(byte_links, "receive", received)
     with pytest.raises(LinkLost):
         await pair.copy()
     await until(lambda: bool(pair.asker.bus.now.logs))

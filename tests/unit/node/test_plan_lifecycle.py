@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.events import Prefill
+from core.node.ring.plan_leader import proof_text
 from core.node.ring.plan_lifecycle import (
     MAX_RELINKS,
     Action,
@@ -21,6 +22,7 @@ from core.node.ring.plan_lifecycle import (
     Ready,
     ShowStage,
 )
+from core.worker.messages import Proved
 from tests.support.plans import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
 
 _T = TypeVar("_T")
@@ -37,6 +39,23 @@ def loaded_ring(count: int) -> PlanLifecycle:
         lifecycle.loaded(mac_id(n), held(n))
         lifecycle.checked(mac_id(n), FILES)
     return lifecycle
+
+
+def test_a_ring_names_its_macs_and_their_mlx_lm() -> None:
+    lifecycle = PlanLifecycle(plan_of(3))
+    for number, release in enumerate(("0.32.0", "0.32.2")):
+        lifecycle.loaded(mac_id(number), held(number, mlx_lm=release))
+    assert lifecycle.computed_by == "Computed by mac0 (mlx-lm 0.32.0), mac1 (mlx-lm 0.32.2)."
+
+
+def test_a_proof_says_what_the_ring_was_compared_with() -> None:
+    proved = Proved(plan_gen=GEN, seconds=0.2, tokens=24, difference=0.0015)
+    assert proof_text(proved) == (
+        "Proved against mlx_lm with 24 tokens: the same logits as on one Mac (largest difference 0.0015)."
+    )
+    assert proof_text(replace(proved, difference=None, why="there was never room")) == (
+        "Proved with 24 tokens in 0.2 s, but not against mlx_lm: there was never room."
+    )
 
 
 def ready_ring(count: int) -> PlanLifecycle:

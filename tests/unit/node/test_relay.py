@@ -23,7 +23,7 @@ from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.relay import relay_server, relayed_answers
+from core.node.relay import relay_server, relayed_answers, relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
@@ -123,7 +123,7 @@ async def test_a_large_request_is_decoded_in_a_thread(two: HeadAndMember, monkey
         threads.append(threading.current_thread().name[:5])
         return wanted_from(body)
 
-    monkeypatch.setattr(relay_server, "wanted_from", noting)
+    monkeypatch.setattr(relayed_values, "wanted_from", noting)
     monkeypatch.setattr(large_bodies, "LARGE_BODY", 1000)
     for size in (10, 2000):
         await two.leader.count(asking("a" * size))
@@ -195,9 +195,9 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: HeadAndMember, m
     await until(lambda: bool(two.harness.asked))
     assert isinstance(await two.refused(), Busy)
     monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 9)
-    monkeypatch.setattr(relay_server, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
+    monkeypatch.setattr(relayed_values, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
     assert isinstance(await two.refused(), Busy)
-    monkeypatch.setattr(relay_server, "MOST_ASKED", 1 << 20)
+    monkeypatch.setattr(relayed_values, "MOST_ASKED", 1 << 20)
     ask = next(message for message in two.there.sent if isinstance(message, RelayRequest))
     told = len(two.back.sent)
     await two.server.handle_message(MEMBER, ask)
@@ -225,7 +225,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: HeadAndMember, monkeypat
     assert isinstance(await following, ProtocolError)
     await until(lambda: len(two.harness.cancelled) == 1)
     two.relay.handle_message(HEAD, piece)
-    monkeypatch.setattr(relayed_answers, "MOST_ASKED", 9)
+    monkeypatch.setattr(relayed_values, "MOST_ASKED", 9)
     assert isinstance(await two.refused(), UsageError)
 
 

@@ -76,6 +76,7 @@ def changed(file: Path, **fields: object) -> str:
     return json.dumps({**whole, "content": {name: value for name, value in profile.items() if value is not None}})
 
 
+@pytest.mark.slow
 async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: ModelEntry, tmp_path: Path) -> None:
     found = await SplitProfiles(tmp_path / "home").of(entry)
     (file,) = (tmp_path / "home").iterdir()
@@ -91,6 +92,7 @@ async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: Mode
     assert SplitProfiles(tmp_path / "home").known(entry) == found
 
 
+@pytest.mark.slow
 async def test_two_who_ask_at_once_start_one_child(entry: ModelEntry, tmp_path: Path) -> None:
     profiles = SplitProfiles(tmp_path / "home")
     asked = asyncio.gather(*(profiles.of(entry) for _ in range(3)))

@@ -60,7 +60,7 @@ from core.text import clean_text
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
-from core.worker.messages import Linked, Unproved
+from core.worker.messages import Linked, Load, Unproved
 from tests.support.macs import mac
 from tests.support.nodes import HOST, paired_home
 from tests.support.plans import PROBLEM, mac_id, plan_of
@@ -92,7 +92,7 @@ def told(signal: AwaitedSignal) -> Trigger:
 
 async def take_stage(parts: NodeParts) -> None:
     parts.ring.supervisor._up.set()  # as if a worker listened
-    await parts.recovery.driver._leader._member.prepare_own(plan_of(2), 0, Path())
+    await parts.recovery.driver._leader._member.prepare_own(Load(plan=plan_of(2), index=0, directory=""))
 
 
 async def link(parts: NodeParts) -> None:
@@ -449,6 +449,7 @@ def test_a_node_without_defects_says_nothing_of_them() -> None:
     assert once.what.startswith("Bonjour failed once since ")
 
 
+@pytest.mark.slow
 def test_every_task_and_thread_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
     """A new loop needs an entry in the tables above."""
     folder, loops = Path(core.node.__file__).parent, dict[str, set[str]]()

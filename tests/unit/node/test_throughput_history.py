@@ -341,6 +341,16 @@ def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) 
     }
 
 
+def test_a_head_that_read_the_whole_model_read_more_than_its_stage(tmp_path: Path) -> None:
+    paces = loaded(tmp_path / "p")
+    whole = 3 * RING.head.weight_bytes
+    for at, total in ((1.0, RING.head.weight_bytes), (2.0, whole), (3.0, RING.head.weight_bytes)):
+        paces.handle_event(StageState(device_id=A, status="loading", total_bytes=total), at)
+    paces.handle_event(StageState(device_id=A, status="linking"), 4.0)
+    paces.handle_event(PlanLoaded(plan_gen=RING.plan_gen, seconds=5.0), 5.0)
+    assert only(paces.curves, "load", A) == [whole, 3.0]
+
+
 def test_a_stage_that_was_read_before_it_could_be_told_is_counted_from_the_plan_on(tmp_path: Path) -> None:
     paces = loaded(tmp_path / "p")
     for mac in (A, B):

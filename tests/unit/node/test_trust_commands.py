@@ -50,6 +50,7 @@ from core.trust.roster.recovery_key import make_recovery_key
 from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment, Verdict, successor
+from core.worker.messages import Load
 from tests.support.contexts import context_of
 from tests.support.dialler import ME as ME_AT
 from tests.support.dialler import OTHER as OTHER_AT
@@ -323,7 +324,7 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
     """This Mac's own worker has not taken its stage yet."""
 
     class Member(PlanMember):
-        async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
+        async def prepare_own(self, load: Load) -> int:
             taken.set()
             await asyncio.Event().wait()
             return 0

@@ -99,6 +99,7 @@ async def test_a_list_that_is_told_late_has_the_cursor_too() -> None:
         await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and app.focused is app.screen.list)
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_kept_and_taken_up() -> None:
     async with opened(Keeper()) as (app, pilot, keeper):
         app.set_state(conversation.taken_up(app.state, SAID, 1.0))
@@ -116,6 +117,7 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
         assert [turn.text for turn in app.state.turns] == ["hello", "good day"]
 
 
+@pytest.mark.slow
 async def test_who_says_no_changes_nothing() -> None:
     async with opened(Keeper()) as (app, pilot, keeper):
         await app.run_action("keep")
@@ -138,6 +140,7 @@ async def test_a_line_that_will_not_do_is_said_so_before_anything_is_asked_of_th
         assert isinstance(app.screen, AskScreen)
 
 
+@pytest.mark.slow
 async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:
     async with opened(SlowKeeper()) as (app, pilot, keeper):
         await keeper.save_session(SessionName(name="trip"))

@@ -51,6 +51,7 @@ async def ready(pilot: Pilot[None], app: MaclusterApp) -> None:
     await until(lambda: app.focused is app.prompt)
 
 
+@pytest.mark.slow
 async def test_keys_of_one_read_are_dealt_with_one_after_the_other() -> None:
     node = Asked()
     app = app_of(node)
@@ -81,6 +82,7 @@ async def test_what_the_transcript_has_no_key_for_goes_into_the_prompt() -> None
         assert len(app.screen_stack) == 1
 
 
+@pytest.mark.slow
 async def test_a_command_in_the_prompt_is_no_question() -> None:
     node = Asked()
     app = app_of(node)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 
 import msgspec
+import pytest
 
 from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
@@ -131,6 +132,7 @@ def test_without_a_node_and_while_it_loads_nothing_else_is_promised() -> None:
     assert [fit_mark(loaded, now).word for now in (loading, Snapshot())] == ["loading", "loaded"]
 
 
+@pytest.mark.slow
 async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_the_screen() -> None:
     app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
     async with app.run_test(size=(120, 36)) as pilot:
@@ -196,6 +198,7 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         await until(lambda: [request.topology for request in node.loaded] == ["forward"])
 
 
+@pytest.mark.slow
 async def test_what_was_chosen_in_the_list_of_models_holds_on_the_topology_screen() -> None:
     node = ExaminingNode()
     app = MaclusterApp(node)  # type: ignore[arg-type]

@@ -14,15 +14,19 @@ from core.events import Snapshot, TokenEvent, encode_event
 from core.requests.answers import ChatRequest, Message
 from core.requests.body import without_defaults
 from core.requests.plans import LoadRequest
-from core.requests.restart import RestartReport
+from core.requests.restart import RestartOrder, RestartReport
 from core.requests.trust import TrustView
 from core.sampling_options import Sampling
 from core.settings import Home
-from core.version import HEADER, program_version
+from core.version import HEADER, RELEASE, program_version
+from tests.support.app import StillNode, text_of
+from tests.support.waiting import until
+from tui.app import MaclusterApp
 from tui.cli.restart import restart_lines
 from tui.cli.status import status_lines
 from tui.client import NodeClient
 from tui.control.node_restart import effect
+from tui.own_node import OwnNode
 from tui.state.disabled_reasons import NO_NODE, why_not
 from tui.state.state import UiState
 from tui.widgets.banner import outdated, startable
@@ -110,6 +114,7 @@ def test_a_request_says_only_what_is_not_as_always() -> None:
     [
         (Snapshot(), None),
         (Snapshot(version=HERE), None),
+        (Snapshot(version=f"{RELEASE}+another"), None),
         (Snapshot(version=OLDER), f"The node runs {OLDER}, this is {HERE}: `macluster restart`."),
         (Snapshot(version=HERE, outdated="macluster was removed."), "macluster was removed."),
     ],
@@ -159,3 +164,29 @@ REPORT = RestartReport(version=OLDER, started_at=1.0)
 def test_a_restart_says_what_ends_with_the_node(change: dict[str, Any], effects: str, lines: list[str]) -> None:
     report = msgspec.structs.replace(REPORT, **{"version": NEWER, **change})
     assert (effect(report), restart_lines(report, report)) == (effects, lines)
+
+
+class Restartable(StillNode):
+    """A node of another version with a model loaded; notes that it was restarted."""
+
+    restarted = 0
+
+    async def restart(self, _: RestartOrder) -> RestartReport:
+        return msgspec.structs.replace(REPORT, model="llama")
+
+    async def restart_when_quiet(self) -> None:
+        self.restarted += 1
+
+
+async def test_a_key_restarts_the_node_after_asking(tmp_path: Path) -> None:
+    client: Any = Restartable(Snapshot(version=OLDER))
+    app = MaclusterApp(client, folder=tmp_path, node=OwnNode(Home(tmp_path)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(lambda: f"The node runs {OLDER}" in text_of(app))
+        for answer, restarted in ((("enter",), 0), (("down", "enter"), 1)):
+            await pilot.press("R")
+            await until(lambda: "llama is unloaded" in text_of(app))
+            await pilot.press(*answer)
+            await until(lambda: "llama is unloaded" not in text_of(app))
+            await pilot.pause()
+            assert client.restarted == restarted

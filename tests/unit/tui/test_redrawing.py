@@ -66,6 +66,7 @@ def sees(app: MaclusterApp, word: str) -> bool:
     return word in text_of(app)
 
 
+@pytest.mark.slow
 async def test_of_a_hundred_macs_those_in_sight_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     line = peer_pane._peer_line

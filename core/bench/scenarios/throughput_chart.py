@@ -1,20 +1,13 @@
-"""SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95.
-
-`python -m tests.benches.throughput_chart scenarios.json > scenarios.svg` draws what `bench scenarios --report` wrote.
-"""
+"""SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
-from core.bench.scenarios.report import ScenarioResult, ScenariosResult
+from core.bench.scenarios.report import ScenarioResult
 
 WIDTH, HEIGHT = 1080, 560
 LEFT, RIGHT, TOP, BOTTOM = 84, 300, 64, 60
@@ -97,8 +90,3 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
 def _text(x: float, y: float, words: str, *, size: int, anchor: str = "start") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"'
     return f'<text {place} fill="{_INK}">{escape(words)}</text>'
-
-
-if __name__ == "__main__":
-    report = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ScenariosResult)
-    print(svg(points(report.scenarios), report.runner), end="")
