@@ -64,9 +64,7 @@ class DraftTimes(NamedTuple):
 
 
 class StepPlace(Enum):
-    """Work on the ring when a step is put on it: nothing, steps whose draft may be right, steps whose draft was wrong,
-    or work for other requests.
-    """
+    """Work on the ring when a step is put: none, steps with right or wrong drafts, or other requests' work."""
 
     ALONE = auto()
     AFTER_DRAFT = auto()
@@ -107,9 +105,7 @@ class Drafter:
 
     @property
     def windows(self) -> Windows:
-        """Size of the next window, one token of it known, and how many may be in flight; size 0 while drafting rests or
-        before anything was measured.
-        """
+        """Size of the next window, one token of it known, and how many may be in flight; size 0: don't draft now."""
         if self._left or not self._round:
             return Windows(0, 1)
         return self._best or Windows(TRIAL, 1)

@@ -101,9 +101,7 @@ def used_up(op: Op) -> tuple[int, ...]:
 
 
 def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
-    """The shape of the target of `op`, from the shapes of its sources `held`. Raises ProtocolError if `op` can't be
-    done.
-    """
+    """The shape of the target of `op` from those of its sources. Raises ProtocolError if it can't be done."""
     match op:
         case Merge():
             return _merged(held)

@@ -179,9 +179,7 @@ class LaneTable:
         )
 
     def part_reading(self) -> tuple[list[Op], set[int]]:
-        """Take reading rows out of the lane they share; also returns the handles of lanes left empty, which must be
-        dropped.
-        """
+        """Take read rows out of the lane they share; also returns the handles of empty lanes, to be dropped."""
         read = {name for lane in self.reading for name in lane.rows if self.rows[name].is_ready}
         ops, lanes, apart = leave(self.reading, read, read, self._handles)
         self.reading = [lane for lane in lanes if lane.rows]
@@ -205,9 +203,7 @@ class LaneTable:
         return ops
 
     def join(self, room: int) -> tuple[list[Op], list[str]]:
-        """Put ready rows into lanes and split lanes while there are too few; also returns the rows that joined. They
-        share no lane whose padding exceeds `room`.
-        """
+        """Put ready rows into lanes whose padding fits `room`, and split lanes; also returns the joined rows."""
 
         def fit(lanes: Sequence[Sequence[str]]) -> bool:
             return self._fits([*lanes, *(lane.rows for lane in self.reading)], self.held, room)

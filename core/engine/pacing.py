@@ -31,9 +31,7 @@ MISSING_LESS: Final = 0.1
 
 
 class RingFigures(NamedTuple):
-    """Measurement of a chunk of `tokens` tokens on an otherwise empty ring: seconds until its answer, compute seconds
-    of each stage, send seconds of each hop.
-    """
+    """A chunk alone on the ring: seconds until its answer, of each stage's computing and each hop's sending."""
 
     tokens: int
     round_s: float
@@ -67,9 +65,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chunk_behind(position: int, chunk: int) -> int:
-    """The chunk size after `position` tokens: halved at long positions, where attention takes so long that the watchdog
-    of a GPU with a display would stop it.
-    """
+    """The chunk size after `position` tokens: halved at long positions, for the watchdog of a GPU with a display."""
     return _halved(chunk, lambda size: size * position <= chunk * FAR_BACK)
 
 

@@ -273,9 +273,7 @@ class PrefixCache:
 
 
 def _start(request: Request) -> tuple[int, ...]:
-    """The reusable part of a prompt: not the last token, whose step chooses the first answer token, and nothing if the
-    prompt's logprobs are reported.
-    """
+    """The reusable part of a prompt: without the last token, which chooses the first one; none for prompt logprobs."""
     return () if request.scores_prompt else tuple(request.prefix[:-1])
 
 

@@ -21,9 +21,7 @@ from core.events import FinishReason
 
 
 class Row:
-    """One request. Up to `max_draft` draft tokens go with a step, with `only_forced` just tokens that its grammar
-    forces.
-    """
+    """One request. At most `max_draft` draft tokens go with a step; `only_forced`: those its grammar forces."""
 
     def __init__(
         self, request: Request, max_draft: int, grammar: RowGrammar | None = None, *, only_forced: bool = False
@@ -112,9 +110,7 @@ class Row:
         return len(self._draft) + self._wrong
 
     def draft(self, trim_limit: int | None, drafter: Drafter | None = None) -> tuple[int, ...]:
-        """Draft tokens for the next step, no more than the answer may have and than can be trimmed. Repetitive text
-        needs no `drafter`.
-        """
+        """Draft tokens for the next step, as many as may follow and be trimmed. Repetitive text needs no `drafter`."""
         most, self._draft_source = self._room(trim_limit) - 1, None
         if most <= 0:
             return ()

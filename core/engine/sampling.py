@@ -157,9 +157,7 @@ class NextTokens(NamedTuple):
 
 
 def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
-    """One token for each row of logits [rows, vocabulary], by its own sampler. Evaluates nothing, not even the logits,
-    and changes no sampler.
-    """
+    """One token per row of logits [rows, vocabulary], by its own sampler. Evaluates and changes nothing."""
     rows = range(len(samplers))
     if any(sampler.processes for sampler in samplers):
         logits = mx.concatenate([samplers[i].process(logits[i : i + 1]) for i in rows])
@@ -179,9 +177,7 @@ def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
 
 
 def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -> list[Picked]:
-    """The tokens of one row from logits [1 + drafts, vocabulary], as if they had come one by one; tokens after the
-    first wrong draft token don't count.
-    """
+    """One row's tokens from logits [1 + drafts, vocabulary]; those after the first wrong draft don't count."""
     if sampler.is_plain:
         return confirmed(pick_each(sampler, logits), drafts)
     picked: list[Picked] = []
@@ -238,9 +234,7 @@ def _logprobs(logits: mx.array) -> mx.array:
 
 
 def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.array]:
-    """Ids and logprobs of `token`, then of the top `count` in any order, from logprobs [vocabulary]; empty if `count`
-    is None.
-    """
+    """Ids and logprobs of `token`, then of the top `count` in any order; empty if `count` is None."""
     if count is None:
         return []
     count = min(count, logprobs.size)

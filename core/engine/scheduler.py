@@ -373,9 +373,7 @@ class Scheduler:
         return step
 
     def _next_window(self) -> Step | None:
-        """A step after one on the ring, as if all draft tokens there were right. If they are not, their trim follows
-        it.
-        """
+        """A step after one on the ring, as if all drafts there were right; else their trim follows it."""
         drafter, lanes = self._drafter, self._table.lanes
         if drafter is None or self._queue.is_due or len(lanes) != 1 or lanes[0].batched:
             return None

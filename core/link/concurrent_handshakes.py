@@ -41,9 +41,7 @@ class _Group(NamedTuple):
 
 
 class PendingConnections(Generic[G]):
-    """Connections by address. To make room, the oldest of the largest group goes, so a flood displaces itself; of equal
-    groups, one that has sent nothing.
-    """
+    """Connections by address. The oldest of the largest group, best a silent one, makes room: floods go first."""
 
     def __init__(self) -> None:
         self._group_of: Final[dict[G, _Group]] = {}

@@ -110,9 +110,7 @@ async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncItera
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Knows the transport as soon as TLS is up: if `connect` is cancelled then, asyncio loses it and keeps it open for
-    a second.
-    """
+    """Knows the transport once TLS is up: asyncio loses it, open, if `connect` is cancelled then."""
 
     transport: asyncio.WriteTransport | None = None
 

@@ -75,12 +75,7 @@ def launchd_plist(service: Service) -> str:
         "Label": LABEL,
         "ProgramArguments": [*service.command],
         "UserName": service.user,
-        "EnvironmentVariables": {
-            "HOME": str(service.user_home),
-            "PYTHONSAFEPATH": "1",
-            IN_SERVICE: "1",
-            **service.environment,
-        },
+        "EnvironmentVariables": {"HOME": str(service.user_home), **_OWN_VARIABLES, **service.environment},
         "WorkingDirectory": str(service.user_home),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},

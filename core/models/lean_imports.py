@@ -38,9 +38,7 @@ class _LeftOut(ModuleType):
 
 
 class _Late(ModuleType):
-    """A package whose __init__ runs when an unknown name is first read. `known`: name -> its module, or None for a
-    placeholder.
-    """
+    """A package whose __init__ runs when an unknown name is read. `known`: name -> module, None: a placeholder."""
 
     def __init__(self, name: str, known: dict[str, str | None]) -> None:
         super().__init__(name)

@@ -80,9 +80,7 @@ def balanced(
 def fastest_cuts(
     legal: Sequence[int], wanted: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> tuple[int, ...] | None:
-    """The `legal` cuts that fit and make the slowest stage fastest, nearest to `wanted` on a tie; None if nothing
-    fits.
-    """
+    """The `legal` cuts that make the slowest stage fastest, nearest to `wanted` on a tie; None if nothing fits."""
 
     def seconds(owner: int, start: int, stop: int) -> float | None:
         return None if overflow(owner, start, stop) else owners.seconds(owner, start, stop)

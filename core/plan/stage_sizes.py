@@ -60,9 +60,7 @@ class StageSizes(NamedTuple):
         return min(MOST, max(layer + GROWING * grown, logits))
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
-        """Function for the bytes that don't fit, from running sums, as it runs for every pair of cuts. `owners` are in
-        layer order; number `output` has the output head.
-        """
+        """The bytes that don't fit, from running sums. `owners` are in layer order; number `output` has the head."""
         layout = self.layout
         inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]
         kept = [self.kv_bytes(range(i, i + 1)) for i in range(layout.layers)]

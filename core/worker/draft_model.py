@@ -19,9 +19,7 @@ CHUNK: Final = 512
 
 
 def load_draft(directory: Path, vocabulary: int) -> LoadedDraft:
-    """The model in `directory`, as draft for a model with `vocabulary` token ids. Raises what `load_slice` raises, and
-    UnsupportedModel if its caches can't be trimmed.
-    """
+    """A draft for a model of `vocabulary` token ids. Raises as `load_slice`, also if its caches can't be trimmed."""
     folder = read_folder(directory)
     layers = load_slice(folder, 0, folder.layout().layers, embed=True, output=True)
     if layers.caches.trim_limit is not None:

@@ -99,9 +99,7 @@ class Execution:
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
 
     def mirror(self, handle: int, span: KvSpan) -> KvSpan:
-        """Add to a span of a mirror, or take from it, what belongs to this stage; failures leave the handle
-        unchanged.
-        """
+        """Cut or paste this stage's part of a mirrored span; failures leave the handle unchanged."""
         return span if handle in self._tainted else serve_span(self.stage, handle, span)
 
     def _forward(

@@ -37,9 +37,7 @@ HANDLES_LIMIT: Final = 16 * MAX_LANE_ROWS
 
 
 class Follower:
-    """Stage `index` of `plan`. It outlives its ring: caches and replies stay while the links are renewed, so the head
-    can resend work that was in flight.
-    """
+    """Stage `index` of `plan`. Outlives its ring: caches and replies stay, so the head can resend work in flight."""
 
     def __init__(self, stage: LoadedStage, plan: Plan, index: int, grammars: Grammars) -> None:
         self._execution = Execution(stage, plan.stages[index].peer)

@@ -26,9 +26,7 @@ def ring_variables(rank: int, hosts: Path) -> dict[str, str]:
 
 
 def ring_hosts(rank: int, world: int, own_port: int, next_port: int) -> bytes:
-    """The host file of this rank: MLX listens at `own_port` and finds the next rank at `next_port`, both on this
-    machine.
-    """
+    """The host file of this rank: MLX listens at `own_port`, and finds the next rank at `next_port` of this machine."""
     hosts = [[NOBODY] for _ in range(world)]
     hosts[rank] = [f"127.0.0.1:{own_port}"]
     hosts[(rank + 1) % world] = [f"127.0.0.1:{next_port}"]

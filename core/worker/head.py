@@ -79,9 +79,7 @@ class Head:
         return others or not (self._scheduler.idle and self.pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
-        """Queue a request, after its mirrored part is restored or another Mac has read it. One that can't run, or has
-        ended, is answered at once.
-        """
+        """Queue a request once its known part is restored or read; answer at once if it can't run or has ended."""
         if request.ended:
             self._report(untouched(request, request.ended))
         elif not (self.mirroring.begin(request) or self._begin_reading(request)):
@@ -193,9 +191,7 @@ class Head:
         return True
 
     def _begin_again(self, rest: Request) -> None:
-        """Prepare for the rest of an answer whose row was displaced. A sampler here is where the answer is; on another
-        Mac it may be ahead of it.
-        """
+        """Prepare for the rest of a displaced answer. A sampler on another Mac may be ahead of it."""
         self._rows[rest.request_id].request = rest
         if self.pipeline.chooses:
             return

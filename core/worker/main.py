@@ -96,9 +96,7 @@ class HeldStage:
 
 
 class Worker:
-    """The state of this process, in order of acquisition: an identity, a stage, a ring, and for ranks a group, which
-    ends with the ring.
-    """
+    """The state of this process, as acquired: an identity, a stage, a ring, and for ranks a group."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
@@ -204,9 +202,7 @@ class Worker:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: messages.Load) -> messages.Loaded:
-        """Load, and report the loaded layers: the head checks that every layer has one owner. Of an earlier plan's
-        stage only weights that are needed again stay.
-        """
+        """Load, and report the layers: the head checks their owners. Only weights that are needed again are kept."""
         if self._group:
             raise StageFailed("This worker was a rank of another plan.", "Load the model again: a new worker starts.")
         started = perf_counter()
@@ -326,9 +322,7 @@ class Worker:
         held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
     def _lose_group(self, error: LinkError) -> None:
-        """End the process after losing a rank. Runs in its own thread, since the main one may hang inside MLX; a second
-        call waits for the end.
-        """
+        """End the process after losing a rank, from another thread: the main one may hang in MLX. Later calls wait."""
         self._parting.acquire()
         sleep(LEAVE_S)
         self._report(messages.GroupBroken(problem=error.problem))

@@ -62,9 +62,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True, tag="Connect"):
 
 
 class ConnectPrefill(Connect, frozen=True, kw_only=True, tag="ConnectPrefill"):
-    """Head only: link to the prefill Mac, by the `plan` that only the two share. Answered by `PrefillLinked` or
-    `PrefillBroken`.
-    """
+    """Head only: link to the prefill Mac by their own `plan`. Answered by `PrefillLinked` or `PrefillBroken`."""
 
 
 class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True, tag="UnlinkPrefill"):
@@ -96,9 +94,7 @@ class SaveSession(PipeMessage, frozen=True, kw_only=True, tag="SaveSession"):
 
 
 class LoadSession(PipeMessage, frozen=True, kw_only=True, tag="LoadSession"):
-    """Head only: bring the session in file `path` to the stages, where prompts can reuse it. Answered by
-    `SessionLoaded` or `SessionFailed`.
-    """
+    """Head only: bring a saved session to the stages. Answered by `SessionLoaded` or `SessionFailed`."""
 
     path: str
     secret: bytes
@@ -253,9 +249,7 @@ class GpuFailed(PipeMessage, frozen=True, kw_only=True, tag="GpuFailed"):
 
 
 class GroupBroken(PipeMessage, frozen=True, kw_only=True, tag="GroupBroken"):
-    """The worker ends: the ranks of its plan can't add up their results any more, and a process can join only one
-    group.
-    """
+    """The worker ends: its ranks can't add up results any more, and a process can join only one group."""
 
     problem: Problem
 

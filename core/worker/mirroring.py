@@ -41,9 +41,7 @@ WANTED: Final = CachePart(0, STATE, b"")
 
 
 class CutRequest(NamedTuple):
-    """The tokens [start, stop) of a row go round the ring to the node; or, of no tokens, the states with
-    these numbers.
-    """
+    """The tokens [start, stop) of a row go to the node, or, of no tokens, the states with these numbers."""
 
     request_id: str
     start: int

@@ -78,9 +78,7 @@ class Outbox:
 
 
 def private_pipe() -> tuple[Inbox, Outbox]:
-    """Take over stdin and stdout for the node's messages, and point fd 1 at stderr so that no print can
-    corrupt them.
-    """
+    """Take over stdin and stdout for the node's messages; fd 1 becomes stderr, so that no print corrupts them."""
     commands, reports = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

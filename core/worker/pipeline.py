@@ -247,9 +247,7 @@ class Pipeline:
         self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
     def mirror(self, handle: int, span: KvSpan, work: Any) -> None:
-        """Send a span of a mirror round the stages; the result has the final span. On LinkError the next ring carries
-        it.
-        """
+        """Send a span of a mirror round the stages. On LinkError the next ring carries it."""
         own: KvSpan | None = None
         if self._departing.runs:
             span = self._execution.mirror(handle, span)
@@ -268,9 +266,7 @@ class Pipeline:
         return self._ready.popleft() if self._ready else None
 
     def wait(self, inbox: Inbox | None, until: float | None = None, beside: Pipeline | None = None) -> None:
-        """Wait for a frame, also on the ring of `beside`; for traffic with the node; until `until`; or until a resend
-        is due.
-        """
+        """Wait for a frame, also of `beside`; for the node; until `until`; or until a resend is due."""
         steps = self.stage.meter.steps
         others = [inbox, beside._ring] if beside else [inbox]
         deadlines = [self._out.deadline(), beside._out.deadline() if beside else None]
@@ -304,9 +300,7 @@ class Pipeline:
         return True
 
     def take_samples(self) -> list[StageSample] | None:
-        """The requested figures, once they are here, the oldest first: each stage's at the moment when the request
-        passed it, after all earlier work.
-        """
+        """The oldest requested figures, if they are here: of each stage, after all work before the request."""
         return self._samples.popleft() if self._samples else None
 
     def _put(self, sent: _Sent, logits: mx.array | None) -> None:

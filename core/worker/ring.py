@@ -83,9 +83,7 @@ class Ring:
         self._others_need_keys = any(s.key.reaches(self.limits) for s in samples)
 
     def renew(self) -> None:
-        """Head, while no other frame is in flight: renew the keys of every link. Raises LinkError or its kinds, and the
-        error in an ERROR frame; the ring is broken then.
-        """
+        """Head, with nothing in flight: renew all keys. Raises LinkError or its kinds; the ring is broken then."""
         self.send(FrameType.RESUME)
         self.expect(FrameType.RESUME, DIAL_S)
         self._link_anew()
@@ -151,9 +149,7 @@ class Ring:
         return self._receiver.fileno()
 
     def wait(self, others: Sequence[int], timeout_s: float | None) -> bool:
-        """Wait until a frame starts to arrive (True), or one of the descriptors `others` is readable or the time is up
-        (False).
-        """
+        """Wait until a frame starts to arrive (True), or one of `others` is readable or the time is up (False)."""
         if self._arrived or self._receiver.pending():
             return True
         with self._meter.wait:
@@ -177,9 +173,7 @@ class Ring:
         return frame
 
     def expect(self, kind: FrameType, timeout_s: float) -> Frame:
-        """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error in an
-        ERROR frame.
-        """
+        """The next frame, of `kind`. Raises LinkTimeout after `timeout_s`, and the error in an ERROR frame."""
         if not self.wait((), timeout_s):
             raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
         frame = self.receive()

@@ -115,18 +115,14 @@ class LoadedStage:
             mx.clear_cache()
 
     def embed(self, handle: int, tokens: mx.array, *, ahead: bool = False) -> list[mx.array]:
-        """Token ids [B, L] through the embedding and this stage's layers: boundary arrays [B, L, ...]. With `ahead`,
-        neither tokens nor result are computed yet.
-        """
+        """Token ids [B, L] to boundary arrays [B, L, ...]. With `ahead`, neither of them is computed yet."""
         self._with_rows(handle, tokens.shape[0])
         return self._step(
             handle, [tokens], lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows)), ahead=ahead
         )
 
     def run(self, handle: int, boundary: Sequence[Arrived], position: int) -> list[mx.array]:
-        """The boundary [B, L, ...] of the previous stage through this stage's layers; `position`: tokens that it had
-        fed to the handle before. A step must not run twice.
-        """
+        """The previous stage's boundary [B, L, ...] through these layers, after `position` tokens. Only once a step."""
         if position != (expected := self._arrived(handle, boundary).rows.position):
             raise ProtocolError(f"A step for position {position} came where {expected} was next.")
         return self._step(
@@ -221,9 +217,7 @@ class LoadedStage:
         return logits
 
     def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
-        """Token ids [B, L] through the whole model, which this stage owns; logits like `output`. With `ahead`, tokens
-        and logits are not computed yet.
-        """
+        """Token ids [B, L] through the whole model: logits like `output`. With `ahead`, neither is computed yet."""
         held = self._with_rows(handle, tokens.shape[0])
         with self.computing():
             logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
@@ -256,9 +250,7 @@ class LoadedStage:
         self._held[handle] = held._replace(awaited=held.awaited - {index})
 
     def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, cache_state.Piece]:
-        """The KV of tokens [start, stop) of a row from each cache of this stage, except states. Raises SessionError if
-        it isn't there.
-        """
+        """The KV of tokens [start, stop) of a row from each cache of this stage but states. Raises SessionError."""
         with self.computing():
             caches = self._row(handle, row)
             spans = {index: cache_state.cut(caches[index], start, stop) for index in self._others(caches)}
@@ -272,9 +264,7 @@ class LoadedStage:
         return {index: cache_state.packed_bytes(cache_state.settled(caches[index])) for index in sorted(numbers)}
 
     def pack_states(self, handle: int, row: int, position: int, wanted: Sequence[int]) -> dict[int, bytes]:
-        """The `wanted` states of this stage after `position` tokens of a row. Raises SessionError if the row is
-        elsewhere.
-        """
+        """The `wanted` states of this stage after `position` tokens of a row. Raises SessionError."""
         caches = self._row(handle, row)
         if self._get(handle).rows.tokens[row] != position:
             raise SessionError(f"A state at {position} tokens was requested of a row at another position.")

@@ -38,9 +38,7 @@ class SpanClock:
 
 
 class Steps:
-    """The last step that a stage has finished, passed to `publish` at most every `STEP_EVERY_S`. Times in seconds of
-    the monotonic clock.
-    """
+    """A stage's last finished step, passed to `publish` at most every `STEP_EVERY_S`. Times are monotonic seconds."""
 
     def __init__(self, publish: Callable[[int], None]) -> None:
         self._publish = publish
@@ -80,9 +78,7 @@ class StageMeter:
         self._seen: set[Sight] = set()
 
     def trace(self, *, is_on: bool, most: int) -> list[PhaseTurn]:
-        """The oldest `most` turns not taken yet. `is_on` decides whether `phases` exists from now on: None is all that
-        an untraced stage sees of tracing.
-        """
+        """The oldest `most` turns not taken yet. Unless tracing `is_on`, `phases` is None from now on."""
         turns = self._noted.take(most)
         if is_on and self.phases is None:
             self._noted = PhaseClock()

@@ -61,9 +61,7 @@ class TokenChoice:
             return [pick_drafted(samplers[0], answer.logits[0], step.drafts)]
 
     def foresee(self, handle: int, logits: mx.array) -> mx.array | None:
-        """The tokens that the step of `handle` on the ring will choose from `logits`, if the next one goes ahead of
-        them.
-        """
+        """Tokens that the step of `handle` will choose from `logits`, if the next one goes ahead of them."""
         requests = self._scheduler.foresees(handle) if self._pipeline.goes_ahead else ()
         if not requests:
             return None

@@ -150,9 +150,7 @@ def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer
 
 
 def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
-    """Another stage's reason for a failure, with its text cleaned, and the handles that are useless after it. Raises
-    ProtocolError.
-    """
+    """A stage's reason for a failure, cleaned, and the handles useless after it. Raises ProtocolError."""
     try:
         told = _failure.decode(payload)
     except UNREADABLE as error:

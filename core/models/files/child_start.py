@@ -31,9 +31,7 @@ OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """Command that runs one of our modules with declared packages only; -P keeps files of the current folder from
-    shadowing libraries.
-    """
+    """Command that runs one of our modules with declared packages only; -P ignores files of the current folder."""
     return [sys.executable, "-P", "-m", "core.models.files.declared_packages", module, *arguments]
 
 

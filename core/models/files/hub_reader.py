@@ -59,9 +59,7 @@ class BadReply(TransferError):
 
 
 class Patience:
-    """Retries a request up to TRIES times in a row, after the hub's delay, which it reports, or a growing one. `stop`
-    ends all waiting.
-    """
+    """Retries a request up to TRIES times, after the delay that the hub reports, or a growing one, until `stop`."""
 
     def __init__(self, report: Callable[[Fetched], None]) -> None:
         self.stop, self._report = threading.Event(), report

@@ -78,9 +78,7 @@ def run_one(job: Job, request: bytes) -> tuple[int, bytes]:
 
 
 def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoReturn:
-    """Main loop of the child: after `get_ready`, `work` returns exit status and answer of each job, within `seconds` of
-    processor time.
-    """
+    """The child's main loop: each job gets `seconds` of processor time; `work` returns exit status and answer."""
     get_ready()
     end_with_parent()
     with socket.socket(fileno=os.dup(0)) as line:

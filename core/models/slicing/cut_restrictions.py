@@ -48,9 +48,7 @@ def cuts_at_far_reads(calls: list[Call]) -> set[int]:
 
 
 def cuts_at_borrowed_keys(calls: list[Call]) -> set[int] | None:
-    """Cuts between a layer and a later one that gets keys from the earlier one's cache through outside code; None if
-    the source of the keys is unknown.
-    """
+    """Cuts between a layer and a later one that gets its keys through outside code; None if their source is unknown."""
     owner = {call.cache: call.layer for call in calls if call.cache is not None}
     illegal: set[int] = set()
     known = ids(calls[0].given)

@@ -58,9 +58,7 @@ class Call:
 
 
 def side_inputs(calls: list[Call]) -> dict[int, SideInput] | None:
-    """Per-token values that layers get in addition to the previous layer's return value, numbered by first use; None if
-    such a value is ambiguous.
-    """
+    """Per-token values that layers get besides the layer before, by first use; None if one is ambiguous."""
     made = ids(calls[0].made)
     uses: dict[int, list[tuple[int, int | str]]] = {}
     arrays: dict[int, mx.array] = {}

@@ -68,9 +68,7 @@ class ModelProbe:
         return None
 
     def _judge(self, calls: list[Call], cache_count: int, embedding: set[int]) -> str:
-        """Set the fields from `calls`; returns why the model cannot be cut, or "". `embedding`: caches written before
-        the first layer.
-        """
+        """Set the fields; returns why the model can't be cut, or "". `embedding`: caches written before the layers."""
         if not calls:
             return "it does not call its layers one by one"
         if [call.layer for call in calls] != list(range(self.layers)):

@@ -149,9 +149,7 @@ class Words:
 
 
 def split_at(text: str, marks: Sequence[str]) -> tuple[str, str, str]:
-    """Text before the first of `marks`, that mark, and the rest. Without one, the mark is empty, and the rest is the
-    end of the text that may begin one.
-    """
+    """Text before the first of `marks`, that mark, the rest. Without one: text, "", an end that may begin a mark."""
     found = min(((at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0), default=None)
     if found:
         at, _, mark = found

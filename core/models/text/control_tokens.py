@@ -19,9 +19,7 @@ from core.requests.answers import Message
 
 
 def pattern_of(tokenizer: Any, template: str) -> re.Pattern[str]:
-    """Matches the control tokens of transformers' `tokenizer` with this chat template, unless the tokenizer can't write
-    one of them as text.
-    """
+    """Matches the control tokens of transformers' `tokenizer` and this template that it can also write as text."""
     try:
         words = tokenizer._get_control_tokens(template)
     except (jinja2.TemplateError, RecursionError):  # rendering tells what is wrong with the template

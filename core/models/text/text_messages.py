@@ -62,9 +62,7 @@ class Constrain(AskedText, frozen=True, kw_only=True, tag="Constrain"):
 
 
 class Decode(AskedText, frozen=True, kw_only=True, tag="Decode"):
-    """Decode the next tokens of `stream`, which the first of them begins, and each of `named` alone. Response:
-    `Decoded`.
-    """
+    """Decode the next tokens of `stream`, begun by its first, and each of `named` alone. Response: `Decoded`."""
 
     stream: str
     tokens: list[int]

@@ -360,9 +360,7 @@ def _arguments() -> Set[str]:
 
 
 def recommended(config: dict[str, Any]) -> Sampling:
-    """Sampling that a model recommends in its generation_config.json. A missing or invalid value is the default of
-    OpenAI's API.
-    """
+    """Sampling that a generation_config.json recommends; OpenAI's default for a missing or invalid value."""
     found = {"temperature": 0.0 if config.get("do_sample") is False else 1.0}
     for name in get_args(ModelOption) if found["temperature"] else ():
         try:
