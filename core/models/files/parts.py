@@ -37,10 +37,7 @@ def parts_in(pieces: Mapping[str, Iterable[tuple[int, int]]]) -> tuple[Part, ...
 
 
 def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tuple[Part, ...]:
-    """Every file's header, which building any slice needs, and the bytes of `tensors`, in file order.
-
-    `headers` by file name. No two parts of a file touch.
-    """
+    """Every file's header, which any slice needs, and the bytes of `tensors`, in file order; no two parts touch."""
     parts: list[Part] = []
     for file, header in headers.items():
         wanted = [
