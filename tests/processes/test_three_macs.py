@@ -214,10 +214,14 @@ async def test_an_answer_stays_the_same_and_nobody_is_suspect_meanwhile(demo: De
 
 
 async def test_a_test_can_be_stopped_and_the_next_one_runs(demo: Demo) -> None:
+    def tests(watch: Watch) -> set[str]:
+        return {e.request_id for e in watch.seen if isinstance(e, Progress)}
+
     await measured(demo, "", "mini")
-    mark = len(demo.head.seen)
+    await demo.head.until(lambda w: len(tests(w)) > 0, WAIT_S, "Its progress")
+    before = tests(demo.head)
     running = asyncio.create_task(measured(demo, "", "mini"))
-    await demo.head.until(lambda w: any(isinstance(e, Progress) for e in w.seen[mark:]), WAIT_S, "The next test")
+    await demo.head.until(lambda w: tests(w) > before, WAIT_S, "The next test")
     with pytest.raises(Busy):
         await demo.head.client.test_speed(SpeedRequest(target="mbp"))
     await demo.head.client.stop_speed_test()  # it rests for a second before it sends anything
