@@ -231,7 +231,7 @@ def _return(lane: HopLane) -> None:
 
 
 def _bound(identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> dict[str, Any]:
-    """What both ends of a link pass to `dial` and `accept`."""
+    """Arguments of `dial` and `accept` for either end of a link."""
     return {"identity": identity, "cluster": cluster, "peer_id": peer_id, "binding": binding, "timeout_s": MEET_S}
 
 

@@ -59,6 +59,11 @@ def ranges(numbers: Iterable[int]) -> Ranges:
     return tuple((run[0], run[-1] + 1) for run in runs)
 
 
+def range_texts(which: Ranges) -> list[str]:
+    """ "1–3", "8": half-open ranges for people."""
+    return [f"{start}–{stop - 1}" if stop > start + 1 else f"{start}" for start, stop in which]
+
+
 def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:
     """Join `parts` across the smallest gaps into at most `most`, or one per file if there are more files."""
     ordered = sorted(parts, key=lambda part: (part.file, part.begin))
