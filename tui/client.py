@@ -16,18 +16,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from core.errors import (
-    Busy,
-    MaclusterError,
-    NodeError,
-    NodeUnreachable,
-    Problem,
-    UsageError,
-    VersionsDiffer,
-    error_from,
-)
+from core import errors
 from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
+from core.requests import trust as trust_requests
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.requests.api import ApiKeyName, NewApiKey
 from core.requests.body import Body, Done, without_defaults
@@ -45,19 +37,6 @@ from core.requests.disks import CopyRequest, DiskUse, DownloadRequest, TransferO
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest, RecoveryOrder
 from core.requests.restart import RestartOrder, RestartReport
 from core.requests.trace import TraceRequest, TraceResult
-from core.requests.trust import (
-    Address,
-    Digits,
-    ForkChoice,
-    PairingOffer,
-    PairingWindow,
-    PairWith,
-    RecoveryPhrase,
-    RecoveryWords,
-    Rename,
-    Target,
-    TrustView,
-)
 from core.settings import Home
 from core.version import HEADER, difference, program_version
 
@@ -179,7 +158,7 @@ class NodeClient:
     async def restart_when_quiet(self) -> None:
         """Restart the node as soon as no answer is being written."""
         while True:
-            with suppress(Busy):
+            with suppress(errors.Busy):
                 await self.restart(RestartOrder(go=True))
                 return
             await asyncio.sleep(QUIET_S)
@@ -231,7 +210,7 @@ class NodeClient:
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
 
     # Add the address of another Mac, for networks without multicast.
-    know = _post("/v1/peers", Address, Done)
+    know = _post("/v1/peers", trust_requests.Address, Done)
     # Look for all Macs now; what is found follows as events. Raises UsageError if Bonjour is off.
     rescan = _order("/v1/rescan", Done)
 
@@ -246,26 +225,26 @@ class NodeClient:
             raise self._gone(error) from error
 
     # Open this Mac's pairing window; PairingChanged events follow.
-    open_pairing = _order("/v1/pairing/open", PairingWindow)
+    open_pairing = _order("/v1/pairing/open", trust_requests.PairingWindow)
     # Pair with the Mac whose pairing window is open at an address; PairingChanged events follow.
-    offer_pairing = _post("/v1/pairing/offer", PairingOffer, Done)
-    type_digits = _post("/v1/pairing/digits", Digits, Done)
-    pair_with = _post("/v1/pairing", PairWith, Done)
+    offer_pairing = _post("/v1/pairing/offer", trust_requests.PairingOffer, Done)
+    type_digits = _post("/v1/pairing/digits", trust_requests.Digits, Done)
+    pair_with = _post("/v1/pairing", trust_requests.PairWith, Done)
     # Close this Mac's pairing window and stop a running pairing; nothing is saved.
     stop_pairing = _order("/v1/pairing/stop", Done)
-    trust = _get("/v1/trust", TrustView)
+    trust = _get("/v1/trust", trust_requests.TrustView)
     # Revoke a Mac for good: its links close on every member. Only an admin Mac can.
-    revoke = _post("/v1/trust/revoke", Target, TrustView)
-    promote = _post("/v1/trust/promote", Target, TrustView)
-    demote = _post("/v1/trust/demote", Target, TrustView)
-    rename = _post("/v1/trust/rename", Rename, TrustView)
+    revoke = _post("/v1/trust/revoke", trust_requests.Target, trust_requests.TrustView)
+    promote = _post("/v1/trust/promote", trust_requests.Target, trust_requests.TrustView)
+    demote = _post("/v1/trust/demote", trust_requests.Target, trust_requests.TrustView)
+    rename = _post("/v1/trust/rename", trust_requests.Rename, trust_requests.TrustView)
     # Give this Mac a new key; an admin Mac must be connected, or be this one.
-    rotate = _order("/v1/trust/rotate", TrustView)
+    rotate = _order("/v1/trust/rotate", trust_requests.TrustView)
     # Make new recovery words; old ones stop working.
-    new_recovery = _order("/v1/trust/recovery", RecoveryWords)
+    new_recovery = _order("/v1/trust/recovery", trust_requests.RecoveryWords)
     # Make this Mac admin with the recovery words; returns the next words.
-    recover = _post("/v1/trust/recover", RecoveryPhrase, RecoveryWords)
-    resolve_fork = _post("/v1/trust/resolve", ForkChoice, TrustView)
+    recover = _post("/v1/trust/recover", trust_requests.RecoveryPhrase, trust_requests.RecoveryWords)
+    resolve_fork = _post("/v1/trust/resolve", trust_requests.ForkChoice, trust_requests.TrustView)
     start_api = _order("/v1/api/start", ApiServed)
     # Stop serving; requests in progress are cut off.
     stop_api = _order("/v1/api/stop", Done)
@@ -275,7 +254,7 @@ class NodeClient:
     async def revoke_api_key(self, wanted: ApiKeyName) -> None:
         await self._call("DELETE", f"/v1/api/keys/{_segment(wanted.name)}", None, Done)
 
-    def _gone(self, error: httpx2.TransportError) -> NodeUnreachable:
+    def _gone(self, error: httpx2.TransportError) -> errors.NodeUnreachable:
         import httpx2
 
         if isinstance(error, httpx2.ConnectError):
@@ -283,7 +262,7 @@ class NodeClient:
 
             return unreachable(self.home)
         how = "didn't answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it answered"
-        return NodeUnreachable(f"macluster's service on this Mac {how}.")
+        return errors.NodeUnreachable(f"macluster's service on this Mac {how}.")
 
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
@@ -319,7 +298,7 @@ def check(request: Body) -> None:
     try:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
-        raise UsageError(f"Invalid request: {plain(error)}.") from error
+        raise errors.UsageError(f"Invalid request: {plain(error)}.") from error
 
 
 async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
@@ -351,7 +330,7 @@ async def _values(reply: httpx2.Response, decode: Callable[[bytes], _T]) -> Asyn
 
 def _session(wanted: SessionName) -> str:
     if not wanted.name:
-        raise UsageError("The session needs a name.", "Use at most 32 letters, digits and signs.")
+        raise errors.UsageError("The session needs a name.", "Use at most 32 letters, digits and signs.")
     return f"/v1/sessions/{_segment(wanted.name)}"
 
 
@@ -359,20 +338,22 @@ def _segment(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def _refusal(reply: httpx2.Response) -> MaclusterError:
+def _refusal(reply: httpx2.Response) -> errors.MaclusterError:
     """The problem in a reply. One without comes from another version, or from a defect of the node."""
     try:
-        return error_from(msgspec.json.decode(reply.content, type=Problem))
+        return errors.error_from(msgspec.json.decode(reply.content, type=errors.Problem))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        failed = NodeError(f"macluster's service failed (HTTP {reply.status_code}).", "See its log.")
+        failed = errors.NodeError(f"macluster's service failed (HTTP {reply.status_code}).", "See its log.")
         return _other_version(reply) or failed
 
 
-def _unreadable(reply: httpx2.Response) -> NodeError:
-    return _other_version(reply) or NodeError("macluster's service sent a reply that can't be read.", "See its log.")
+def _unreadable(reply: httpx2.Response) -> errors.NodeError:
+    return _other_version(reply) or errors.NodeError(
+        "macluster's service sent a reply that can't be read.", "See its log."
+    )
 
 
-def _other_version(reply: httpx2.Response) -> VersionsDiffer | None:
+def _other_version(reply: httpx2.Response) -> errors.VersionsDiffer | None:
     node = reply.headers.get(HEADER, "").partition(";")[0]
     said = difference(node, program_version())
-    return VersionsDiffer(said) if said else None
+    return errors.VersionsDiffer(said) if said else None

@@ -42,8 +42,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
 
     sampling: Sampling = Sampling()
     max_tokens: Annotated[
-        Positive,
-        Option("after N tokens (default %(default)s)", "Max tokens", "longest answer, in tokens", short="max"),
+        Positive, Option("after N tokens (default %(default)s)", "Max tokens", "longest answer, in tokens", short="max")
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("don't stop before N tokens")] = 0
     # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse

@@ -13,7 +13,7 @@ from core.text import clean_text
 from tui.cli.launch import home_of
 from tui.cli.output import prints_facts, to_json
 from tui.client import NodeClient
-from tui.state.format import finding_mark
+from tui.state.format import FINDING_MARKS
 
 
 def add_options(doctor: argparse.ArgumentParser) -> None:
@@ -48,6 +48,6 @@ async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    mark = finding_mark(finding.state)
+    mark = FINDING_MARKS[finding.state]
     lines = [f"{mark.glyph} {mark.word:<9} {finding.name}: {finding.what}"]
     return [clean_text(line) for line in [*lines, *([f"            → {finding.fix}"] if finding.fix else [])]]

@@ -14,7 +14,7 @@ from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
 from tui.cli.watch import LOAD_S, Watch, watching
 from tui.client import check
-from tui.state.format import is_of_ranks
+from tui.state.plan_words import is_of_ranks
 
 
 async def load(args: argparse.Namespace) -> None:

@@ -19,7 +19,8 @@ from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts, prints_facts, table
 from tui.cli.plan import preview_facts
 from tui.client import NodeClient
-from tui.state.format import day, plural, weights_text
+from tui.state.format import day, plural
+from tui.state.plan_words import weights_text
 
 NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 SNAPSHOTS: Final = " Where Time Machine is on, its local snapshots hold the space for about a day."

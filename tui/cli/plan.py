@@ -24,8 +24,8 @@ from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.watch import Watch, watching
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
-from tui.state.format import duration, is_of_ranks, part_of
-from tui.state.plan_words import all_reduce_share, faster, survival
+from tui.state.format import duration
+from tui.state.plan_words import all_reduce_share, faster, is_of_ranks, part_of, survival
 
 
 async def plan(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from tui.cli.launch import home_of
 from tui.cli.output import Facts, fields_of, print_facts, table
 from tui.cli.plan import plan_facts
 from tui.cli.watch import watching
-from tui.state.format import cable_mark
+from tui.state.plan_words import cable_mark
 from tui.state.row_words import summary
 from tui.state.versions import version_words
 

@@ -21,7 +21,7 @@ from tui.cli.output import to_json
 from tui.cli.paired_checks import paired_checks
 from tui.cli.service import current
 from tui.cli.terminal_checks import terminal_checks
-from tui.state.format import finding_mark
+from tui.state.format import FINDING_MARKS
 
 SERVICE_CHECK = Check("service", "the system's report of the service can be read", lambda _: service_outcome(current()))
 
@@ -62,9 +62,9 @@ def system_of() -> dict[str, str]:
 
 def line_of(checked: CheckResult, proves: str) -> str:
     if checked.skipped_because:
-        mark, word, what = finding_mark("unknown"), "skipped", checked.skipped_because
+        mark, word, what = FINDING_MARKS["unknown"], "skipped", checked.skipped_because
     else:
-        mark, word = (finding_mark("ok"), "passed") if checked.passed else (finding_mark("bad"), "FAILED")
+        mark, word = (FINDING_MARKS["ok"], "passed") if checked.passed else (FINDING_MARKS["bad"], "FAILED")
         what = checked.figure if checked.passed else f"{checked.figure} (it checks that {proves})"
     return f"{mark.glyph} {word:<7} {checked.name}: {what} ({checked.seconds:.1f} s)"
 

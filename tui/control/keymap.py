@@ -40,6 +40,8 @@ def _scroll(name: str) -> tuple[Action, ...]:
     )
 
 
+_SETTINGS = "Chat settings: temperature, system prompt, format"
+
 APP = (
     Action("mc.palette", "ctrl+p,colon", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "open('models')", "Models", "Choose a model", footer=True),
@@ -54,7 +56,7 @@ APP = (
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
     Action("mc.conversations", "f3,C", "open('conversations')", "Chats", "Conversations: open, search, delete"),
     Action("mc.last", "f5,ctrl+l", "last_chat", "Last chat", "Continue the last conversation"),
-    Action("mc.sampling", "f6,S", "open('sampling')", "Settings", "Chat settings: temperature, system prompt, format"),
+    Action("mc.sampling", "f6,S", "open('sampling')", "Settings", _SETTINGS),
     Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
     Action("mc.keep-nothing", "v", "keep_nothing", "Saving", "Turn saving for this chat off or on"),
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, or stop the answer", priority=True),
@@ -118,13 +120,7 @@ PROMPT = (
     Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
     Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, if the prompt is empty"),
     # F6 selects a line in a text area, so the prompt needs a binding of its own
-    Action(
-        "mc.prompt-sampling",
-        "f6,ctrl+s",
-        "app.open('sampling')",
-        "Settings",
-        "Chat settings: temperature, system prompt, format",
-    ),
+    Action("mc.prompt-sampling", "f6,ctrl+s", "app.open('sampling')", "Settings", _SETTINGS),
     Action("mc.later", "down", "later", "Later", "Later message"),
 )
 

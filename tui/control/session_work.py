@@ -10,7 +10,8 @@ from core.errors import MaclusterError
 from core.requests.conversations import SavedSession, SessionName
 from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
-from tui.state.format import is_of_ranks, plural
+from tui.state.format import plural
+from tui.state.plan_words import is_of_ranks
 from tui.state.state import UiState, cleaned
 
 

@@ -9,12 +9,11 @@ from textual.content import Content
 from core.events import BatchLane, BatchRow, Plan, Snapshot
 from tui.control.keymap import BATCH
 from tui.screens.base import NodeScreen, Sources, titled
-from tui.state.format import DIM, GOOD, WARN, between, fit, plural
+from tui.state.format import DIM, GOOD, WARN, fit, plural
 from tui.state.row_words import summary, why_they_wait
 from tui.widgets.row_list import RowList, head_content
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
-_TITLE = " Rows, lanes and queue"
 _LANE = 36
 _DRAWN = 8
 
@@ -67,12 +66,8 @@ class BatchScreen(NodeScreen):
 
 def title_content(now: Snapshot, width: int) -> Content:
     """How full the batch is, in `width` cells; below 100 cells without the screen's name."""
-    if now.plan is None:
-        return Content.styled(fit(_TITLE, width), "bold")
-    full = f"{summary(now.batch, now.plan)} "
-    if width < 100:
-        return Content(fit(" " + full, width))
-    return Content(between(_TITLE, full, width)).stylize("bold", 0, len(_TITLE))
+    full = summary(now.batch, now.plan) if now.plan else ""
+    return Content(fit(f" {full} ", width)) if full and width < 100 else title_line(BatchScreen.TITLE, full, width)
 
 
 def empty_content(now: Snapshot, *, attached: bool) -> Content:

@@ -14,7 +14,7 @@ from core.requests.checks import Finding
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied
 from tui.screens.base import NodeScreen, Sources, titled
-from tui.state.format import DIM, WARN, finding_mark, fit, plural
+from tui.state.format import DIM, FINDING_MARKS, WARN, fit, plural
 from tui.state.state import cleaned
 from tui.widgets.text_view import TextView, title_line
 
@@ -99,7 +99,7 @@ def check_text(findings: Sequence[Finding]) -> str:
 
 
 def _finding(finding: Finding, width: int) -> Content:
-    mark = finding_mark(finding.state)
+    mark = FINDING_MARKS[finding.state]
     head = Content.assemble(
         (fit(f"{mark.glyph} {mark.word}", _WORD + 2), mark.style), (fit(finding.name, _NAME - 1) + " ", "bold")
     )

@@ -18,7 +18,8 @@ from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
 from tui.state import load_options
 from tui.state.disks import comes_here, copies_of, with_coming
-from tui.state.format import DIM, context_length, gigabytes_short, plural
+from tui.state.format import DIM, gigabytes_short, plural
+from tui.state.plan_words import context_length
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load

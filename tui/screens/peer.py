@@ -14,10 +14,11 @@ from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, peer_trust
+from tui.state.format import BAD, DIM, WARN, duration, fingerprint, gigabytes, peer_trust
+from tui.state.plan_words import is_of_ranks, part_of
 from tui.state.recovery import mac_mark
 from tui.state.state import UiState, cleaned
-from tui.widgets.text_view import TextView
+from tui.widgets.text_view import TextView, title_line
 
 _LABEL = 16
 _FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address you gave"}
@@ -84,11 +85,9 @@ Addresses are tried in the order shown here.
 
 def peer_title(peer: Peer | None, width: int) -> Content:
     if peer is None:
-        return Content.styled(between(" A Mac that left", "", width), "bold")
-    name = f" {peer.name}{' · this Mac' if peer.is_self else ''}"
+        return title_line("A Mac that left", "", width)
     mark = peer_trust(peer)
-    line = between(name, f"{mark.glyph} {mark.word} ", width)
-    return Content(line).stylize("bold", 0, min(len(name), len(line)))
+    return title_line(f"{peer.name}{' · this Mac' if peer.is_self else ''}", f"{mark.glyph} {mark.word}", width)
 
 
 def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:

@@ -21,20 +21,12 @@ from tui.control.keymap import SPLIT
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, options_of, spans
-from tui.state.format import gigabytes, is_of_ranks
+from tui.state.format import gigabytes
 from tui.state.load_options import in_topology
+from tui.state.plan_words import is_of_ranks
 from tui.state.split_effects import Effect, effect, split_of
+from tui.widgets import split_text
 from tui.widgets.banner import problem_content
-from tui.widgets.split_text import (
-    Loaded,
-    applying_content,
-    applying_words,
-    bar_content,
-    disks_content,
-    effect_content,
-    forecast_content,
-    title_content,
-)
 from tui.widgets.text_view import TextView
 
 # delay after the last key before the node plans
@@ -150,10 +142,11 @@ Macs doesn't."""
         return effect(self._known, self._now.cuts) if self._known and self._now else None
 
     @property
-    def _loaded(self) -> Loaded:
+    def _loaded(self) -> split_text.Loaded:
         now, same = self._state.snapshot, self._as_loaded(self._balanced) if self._balanced else None
         runs = now.plan_status != "broken" and same and self._plan and _macs(same) == _macs(self._plan)
-        return Loaded(cuts_of(same) if same and runs else None, now.plan.model if now.plan else "", len(now.running))
+        cuts = cuts_of(same) if same and runs else None
+        return split_text.Loaded(cuts, now.plan.model if now.plan else "", len(now.running))
 
     def _step(self, change: Callable[[Boundaries], Boundaries]) -> None:
         if self._now is None:
@@ -170,9 +163,9 @@ Macs doesn't."""
             above = Content(_NOTHING if self._request is None else "" if self._problem else _ASKING)
             below = problem_content(self._problem) if self._problem else Content("")
         else:
-            above = bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
+            above = split_text.bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
             below = self._effect_content(plan, now)
-        self._title.draw(title_content(plan, self._progress(), width))
+        self._title.draw(split_text.title_content(plan, self._progress(), width))
         self._bar.draw(above)
         self._effect.draw(below)
 
@@ -180,10 +173,11 @@ Macs doesn't."""
         lines = [problem_content(self._problem)] if self._problem else []
         if means := self._means:
             width = self._box.scrollable_content_region.width
-            lines += filter(None, [effect_content(means, self._was, width), disks_content(means, width)])
-        lines.append(applying_content(plan, now.cuts, self._loaded))
+            parts = (split_text.effect_content(means, self._was, width), split_text.disks_content(means, width))
+            lines += filter(None, parts)
+        lines.append(split_text.applying_content(plan, now.cuts, self._loaded))
         if self._known and self._known.forecast:
-            lines += [Content(""), forecast_content(self._known.forecast)]
+            lines += [Content(""), split_text.forecast_content(self._known.forecast)]
         return Content("\n").join(lines)
 
     def _progress(self) -> str:
@@ -220,7 +214,7 @@ Macs doesn't."""
             short = min(means.shares, key=lambda share: share.free_bytes)
             self.app.notify(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more.")
         elif loaded.model:
-            effect = f"This {applying_words(plan, now.cuts, loaded)}."
+            effect = f"This {split_text.applying_words(plan, now.cuts, loaded)}."
             self.ask("Apply this split?", effect, ("Cancel", "Apply"), lambda _: self._apply(plan, now.cuts))
         else:
             self._apply(plan, now.cuts)

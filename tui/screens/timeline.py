@@ -15,15 +15,8 @@ from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM
 from tui.state.state import UiState, cleaned
 from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
+from tui.widgets import timeline_text
 from tui.widgets.text_view import TextView
-from tui.widgets.timeline_text import (
-    bars_content,
-    phases_content,
-    phases_title,
-    title_content,
-    track_content,
-    why_empty,
-)
 
 TRACED_S: Final = 0.5
 
@@ -74,20 +67,20 @@ The picture stands still; r traces again."""
 
     def _draw(self, width: int) -> None:
         traced, steps, at, alone = self._traced, self._steps, self._at, self._shown_alone
-        self._below.border_title = Content(phases_title(traced, alone))
-        self._title.draw(title_content(traced, steps, at, width))
+        self._below.border_title = Content(timeline_text.phases_title(traced, alone))
+        self._title.draw(timeline_text.title_content(traced, steps, at, width))
         self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
         if traced is None:
             now, attached = self._state.snapshot, self._state.attached
-            why = why_empty(now, attached=attached, tracing=self._is_tracing, failed=self._has_failed)
+            why = timeline_text.why_empty(now, attached=attached, tracing=self._is_tracing, failed=self._has_failed)
             self._bars.draw(why)
             self._phases.draw(Content.styled("No step to show.", DIM))
             return
         inside = self._above.scrollable_content_region.width
-        self._bars.draw(bars_content(traced, steps, at, inside, alone))
+        self._bars.draw(timeline_text.bars_content(traced, steps, at, inside, alone))
         room = inside - 1  # a scrollbar may appear
-        below = track_content(traced, steps, at, alone, room) if alone else None
-        self._phases.draw(below or phases_content(traced, steps.numbers[at], room))
+        below = timeline_text.track_content(traced, steps, at, alone, room) if alone else None
+        self._phases.draw(below or timeline_text.phases_content(traced, steps.numbers[at], room))
 
     @property
     def _tracks(self) -> list[Track]:

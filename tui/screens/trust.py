@@ -15,7 +15,7 @@ from core.trust.name_matching import pick
 from tui.control.keymap import MAC_LIST, TRUST
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
-from tui.state.format import DIM, fit, trust_mark
+from tui.state.format import DIM, TRUST_MARKS, fit
 from tui.state.state import cleaned
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
 from tui.widgets.item_list import ItemList
@@ -205,7 +205,7 @@ def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:
 
 
 def row_content(mac: TrustedMac, macs: tuple[TrustedMac, ...], width: int) -> Content:
-    mark = trust_mark(mac.level)
+    mark = TRUST_MARKS[mac.level]
     texts = (mac.name, mark.word, mac.role, mac.device_id[:8], mac.sees or "–")
     name, level, *others = _cells(texts, _level_width(macs), width)
     bold = "bold" if mac.is_self else ""
@@ -213,7 +213,7 @@ def row_content(mac: TrustedMac, macs: tuple[TrustedMac, ...], width: int) -> Co
 
 
 def _level_width(macs: tuple[TrustedMac, ...]) -> int:
-    return 1 + max(len("level"), *(len(trust_mark(m.level).word) for m in macs))
+    return 1 + max(len("level"), *(len(TRUST_MARKS[m.level].word) for m in macs))
 
 
 def _cells(texts: tuple[str, ...], level_width: int, width: int) -> tuple[str, ...]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from core.events import Level, Peer, Plan, Stage, StageStatus
+from core.events import Level, Peer, StageStatus
 from core.requests.checks import FindingState, PathFigures
-from core.requests.plans import ModelChoice
 from core.settings import GB
-
-TEXTURES = "█▓▒░"
-STEPS = "▁▂▃▄▅▆▇█"
-TINTS = ("$stage-1", "$stage-2", "$stage-3", "$stage-4")
-
-_LEAST_TIME_S = 1e-5
 
 MOST = 10**18
 LAST_DAY = 253_370_764_800  # the first day of 9999, in seconds since the epoch
@@ -35,14 +27,14 @@ class Mark(NamedTuple):
     style: str
 
 
-_TRUST: dict[Level, Mark] = {
+TRUST_MARKS: dict[Level, Mark] = {
     "blocked": Mark("✗", "blocked", BAD),
     "unpaired": Mark("○", "unpaired", WARN),
     "seen": Mark("◇", "seen", WARN),
     "paired": Mark("◆", "paired", GOOD),
 }
 
-_STAGE: dict[StageStatus, Mark] = {
+STAGE_MARKS: dict[StageStatus, Mark] = {
     "waiting": Mark("○", "waiting", DIM),
     "fetching": Mark("↓", "fetching", WARN),
     "comparing": Mark("≈", "comparing", WARN),
@@ -54,7 +46,7 @@ _STAGE: dict[StageStatus, Mark] = {
 }
 
 
-_FINDING: dict[FindingState, Mark] = {
+FINDING_MARKS: dict[FindingState, Mark] = {
     "ok": Mark("✓", "ok", GOOD),
     "warn": Mark("▲", "warning", WARN),
     "bad": Mark("✗", "problem", BAD),
@@ -62,21 +54,9 @@ _FINDING: dict[FindingState, Mark] = {
 }
 
 
-def finding_mark(state: FindingState) -> Mark:
-    return _FINDING[state]
-
-
-def trust_mark(level: Level) -> Mark:
-    return _TRUST[level]
-
-
 def peer_trust(peer: Peer) -> Mark:
     """How far a Mac is trusted; one that is offline was paired, although its level can't be checked now."""
-    return _TRUST["paired" if peer.state == "lost" and peer.trust in ("unpaired", "seen") else peer.trust]
-
-
-def stage_mark(status: StageStatus) -> Mark:
-    return _STAGE[status]
+    return TRUST_MARKS["paired" if peer.state == "lost" and peer.trust in ("unpaired", "seen") else peer.trust]
 
 
 def peer_mark(peer: Peer) -> Mark:
@@ -185,38 +165,6 @@ def count(number: int) -> str:
     return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
 
 
-def weights_text(choice: ModelChoice) -> str:
-    """Quantisation, and whether a model with a part for images is used without it."""
-    return choice.quantization + (", text only" if choice.offer and choice.offer.text_only else "")
-
-
-def context_length(tokens: int) -> str:
-    tokens = round(bounded(tokens))
-    return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
-
-
-def layer_range(start: int, stop: int) -> str:
-    """The half-open range [start, stop) for people, both ends included."""
-    start, stop = round(bounded(start)), round(bounded(stop))
-    if stop <= start:
-        return "–"
-    return str(start) if stop == start + 1 else f"{start}–{stop - 1}"
-
-
-def is_of_ranks(plan: Plan) -> bool:
-    return plan.parallelism is not None and plan.parallelism.strategy == "tp"
-
-
-def cable_mark(plan: Plan | None) -> Mark | None:
-    if plan is None or plan.parallelism is None or not is_of_ranks(plan) or plan.parallelism.group == "sealed":
-        return None
-    return Mark("▲", "not encrypted on the cable", WARN)
-
-
-def part_of(plan: Plan, stage: Stage) -> str:
-    return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)
-
-
 def clock(at: float, *, seconds: bool = False) -> str:
     return _local("%H:%M:%S" if seconds else "%H:%M", at)
 
@@ -252,79 +200,3 @@ def path_words(paths: Sequence[PathFigures]) -> str:
 def _path_words(path: PathFigures) -> str:
     per_s = f", {path.bytes_per_s * 8 / 1e6:.0f} Mbit/s" if path.bytes_per_s else ""
     return f"{path.kind or 'another network'} {1e3 * path.rtt_s:.2f} ms{per_s}"
-
-
-def gauge(part: float, whole: float, width: int) -> str:
-    """A bar of `width` cells, filled by part/whole; anything above zero fills at least one cell."""
-    part, whole = bounded(part), bounded(whole)
-    if whole <= 0:
-        return STEPS[0] * width
-    filled = max(0, min(width, round(bounded(width * part / whole))))
-    if part > 0:
-        filled = max(1, filled)
-    return "▇" * filled + STEPS[0] * (width - filled)
-
-
-def shares(weights: Sequence[int], width: int) -> list[int]:
-    """`width` cells divided by `weights` (largest remainder); every weight gets at least one cell."""
-    weights = [max(0, round(bounded(weight))) for weight in weights]
-    total = sum(weights)
-    if not weights or total <= 0 or width < len(weights):
-        return [0] * len(weights)
-    exact = [w * (width - len(weights)) / total for w in weights]
-    cells = [int(e) for e in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda i: cells[i] - exact[i])
-    for i in by_remainder[: width - len(weights) - sum(cells)]:
-        cells[i] += 1
-    return [c + 1 for c in cells]
-
-
-def scale_top(longest: float) -> float:
-    """The end of a time scale: the first of 1, 2, 5, 10, ... ms that holds `longest` seconds."""
-    top = 0.001
-    for factor in (1, 2, 5) * 5:
-        if longest <= top * factor:
-            return top * factor
-        if factor == 5:
-            top *= 10
-    return top
-
-
-def time_spark(samples: Iterable[float | None], top: float) -> str:
-    """Times in seconds on the logarithmic scale of `time_scale`: 0.04 ms is visible next to 1.4 ms and 100 ms."""
-    return spark(samples, top, _LEAST_TIME_S)
-
-
-def time_scale(top: float) -> tuple[str, str]:
-    """The labels of a time scale that ends at `top` seconds."""
-    return f"{_LEAST_TIME_S * 1e3:g}", f"{top * 1e3:.0f} ms" if top < 1 else f"{top:.0f} s"
-
-
-def columns(
-    samples: Iterable[tuple[float, float]], now: float, window_s: float, width: int
-) -> tuple[float | None, ...]:
-    """Samples (at, value) as the mean of each of `width` slots; None where nothing was measured.
-
-    Slots begin at whole multiples of their length, so a bar keeps its height while it moves to the left.
-    """
-    slot_s = window_s / width
-    last = int(bounded(now) // slot_s)
-    slots: list[list[float]] = [[] for _ in range(width)]
-    for at, value in samples:
-        index = width - 1 - (last - int(bounded(at) // slot_s))
-        if 0 <= index < width:
-            slots[index].append(bounded(value))
-    return tuple(sum(s) / len(s) if s else None for s in slots)
-
-
-def spark(values: Iterable[float | None], top: float, floor: float = 0.0) -> str:
-    """One cell per value on the scale 0 to `top`, logarithmic if `floor` is above 0; a space for None."""
-    last, top = len(STEPS) - 1, bounded(top)
-    if top <= floor:
-        return "".join(" " if v is None else STEPS[0] for v in values)
-
-    def part(value: float) -> float:
-        return value / top if floor <= 0 else math.log(max(value, floor) / floor) / math.log(top / floor)
-
-    steps = [None if v is None else round(bounded(last * part(bounded(v)))) for v in values]
-    return "".join(" " if step is None else STEPS[max(0, min(last, step))] for step in steps)

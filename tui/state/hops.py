@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from core.events import HopSample, PathKind
-from tui.state.format import is_of_ranks
 from tui.state.hop_history import HopPoint, last_of
+from tui.state.plan_words import is_of_ranks
 from tui.state.state import UiState
 
 RECENT_POINTS = 4

@@ -13,7 +13,8 @@ from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRe
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
 from tui.client import check
-from tui.state.format import context_length, plural
+from tui.state.format import plural
+from tui.state.plan_words import context_length
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048

@@ -1,12 +1,12 @@
-"""Words about a plan, for commands and screens: its expected speed, and the Macs that may drop out."""
+"""Words about a plan and its parts: layers, sizes, expected speed, and the Macs that may drop out."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.events import Plan
-from core.requests.plans import Forecast
-from tui.state.format import duration
+from core.events import Plan, Stage
+from core.requests.plans import Forecast, ModelChoice
+from tui.state.format import WARN, Mark, bounded, duration
 
 ADVICE: Final = "`macluster copy` puts them on another"
 
@@ -47,3 +47,35 @@ def faster(forecast: Forecast) -> str:
     if forecast.reduces_s is None or alone is None or forecast.tokens_per_s <= alone:
         return ""
     return f"Faster than this Mac alone: about {forecast.tokens_per_s:.1f} instead of {alone:.1f} tokens/s."
+
+
+def weights_text(choice: ModelChoice) -> str:
+    """Quantisation, and whether a model with a part for images is used without it."""
+    return choice.quantization + (", text only" if choice.offer and choice.offer.text_only else "")
+
+
+def context_length(tokens: int) -> str:
+    tokens = round(bounded(tokens))
+    return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
+
+
+def layer_range(start: int, stop: int) -> str:
+    """The half-open range [start, stop) for people, both ends included."""
+    start, stop = round(bounded(start)), round(bounded(stop))
+    if stop <= start:
+        return "–"
+    return str(start) if stop == start + 1 else f"{start}–{stop - 1}"
+
+
+def is_of_ranks(plan: Plan) -> bool:
+    return plan.parallelism is not None and plan.parallelism.strategy == "tp"
+
+
+def cable_mark(plan: Plan | None) -> Mark | None:
+    if plan is None or plan.parallelism is None or not is_of_ranks(plan) or plan.parallelism.group == "sealed":
+        return None
+    return Mark("▲", "not encrypted on the cable", WARN)
+
+
+def part_of(plan: Plan, stage: Stage) -> str:
+    return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)

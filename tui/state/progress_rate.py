@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from core.events import Value
-from tui.state.format import age, gauge, gigabytes
+from tui.state.bars import gauge
+from tui.state.format import age, gigabytes
 
 BAR = 16
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
-from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
+from tui.state.bars import gauge
+from tui.state.format import DIM, GOOD, STAGE_MARKS, WARN, Mark, age, fit, peer_mark, plural
+from tui.state.plan_words import is_of_ranks, part_of
 from tui.state.progress_rate import byte_words, left_words, token_words
 from tui.state.state import UiState
 
@@ -142,9 +144,9 @@ def part_mark(snapshot: Snapshot, stage: Stage) -> Mark:
     """The state of a stage; a stage on a lost Mac is lost, whatever it reported before."""
     recovery = snapshot.recovery
     if recovery is not None and recovery.state in _HOLES and stage.device_id == recovery.mac:
-        return stage_mark("lost")
+        return STAGE_MARKS["lost"]
     known = next((s for s in snapshot.stages if s.device_id == stage.device_id), None)
-    return stage_mark(known.status) if known is not None else Mark("●", "ready", GOOD)
+    return STAGE_MARKS[known.status] if known is not None else Mark("●", "ready", GOOD)
 
 
 def lost_name(snapshot: Snapshot) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from core.events import Batch, Plan, Snapshot
 from core.settings import ROW_GROWTH
-from tui.state.format import context_length, count, plural
+from tui.state.format import count, plural
+from tui.state.plan_words import context_length
 
 
 def summary(batch: Batch, plan: Plan) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from core.events import Plan
-from tui.state.format import is_of_ranks
 from tui.state.hops import Ring
+from tui.state.plan_words import is_of_ranks
 
 # shortest round that the eye can follow
 ROUND_S = 2.0

@@ -7,23 +7,11 @@ import time
 from textual.content import Content
 
 from core.events import Peer, Snapshot
-from tui.state.format import (
-    BAD,
-    DIM,
-    TEXTURES,
-    TINTS,
-    WARN,
-    columns,
-    gauge,
-    gigabytes_short,
-    part_of,
-    peer_mark,
-    scale_top,
-    time_scale,
-    time_spark,
-)
+from tui.state.bars import TEXTURES, TINTS, columns, gauge, scale_top, time_scale, time_spark
+from tui.state.format import BAD, DIM, WARN, gigabytes_short, peer_mark
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import ring_of
+from tui.state.plan_words import part_of
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState, own_first
 from tui.widgets.layer_bar import layer_bar

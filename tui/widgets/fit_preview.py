@@ -6,30 +6,11 @@ from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
 from core.requests.plans import Forecast, ModelChoice, PlanRequest
+from tui.state.bars import STEPS, TEXTURES, TINTS, gauge
 from tui.state.disks import DiskRow, copies_of, disk_rows, names_of, transfer_words, transfers_of
-from tui.state.format import (
-    BAD,
-    DIM,
-    GOOD,
-    STEPS,
-    TEXTURES,
-    TINTS,
-    WARN,
-    context_length,
-    day,
-    duration,
-    fit,
-    gauge,
-    gigabytes,
-    gigabytes_short,
-    is_of_ranks,
-    layer_range,
-    part_of,
-    rate,
-    weights_text,
-)
+from tui.state.format import BAD, DIM, GOOD, WARN, day, duration, fit, gigabytes, gigabytes_short, rate
 from tui.state.load_options import option_words
-from tui.state.plan_words import survival
+from tui.state.plan_words import context_length, is_of_ranks, layer_range, part_of, survival, weights_text
 from tui.state.progress_rate import left_words
 from tui.state.state import UiState
 from tui.widgets.banner import problem_content

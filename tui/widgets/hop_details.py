@@ -10,35 +10,13 @@ from textual.content import Content
 from core.errors import Problem
 from core.events import Progress
 from core.requests.checks import SpeedResult
-from tui.state.format import (
-    BAD,
-    DIM,
-    STEPS,
-    WARN,
-    between,
-    columns,
-    count,
-    duration,
-    fit,
-    gauge,
-    path_words,
-    scale_top,
-    time_scale,
-    time_spark,
-)
+from tui.state import hop_phases
+from tui.state.bars import STEPS, columns, gauge, scale_top, time_scale, time_spark
+from tui.state.format import BAD, DIM, WARN, count, duration, fit, path_words
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
-from tui.state.hop_phases import (
-    CABLE_RTT_S,
-    WORTH_SAYING,
-    Phases,
-    phases_of,
-    points_of,
-    samples_of,
-    spread_of,
-    worth_of,
-)
 from tui.state.hops import Hop, Ring
 from tui.state.state import UiState
+from tui.widgets.text_view import title_line
 
 ROWS: Final = 5
 _AXIS: Final = 9
@@ -62,25 +40,22 @@ def window_word(window_s: float) -> str:
 
 def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
     if hop is None:
-        return Content.styled(fit(" Hop details", width), "bold")
-    left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
+        return title_line("Hop details", "", width)
+    left = f"Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
     host = next((p.address.rpartition(":")[0] for p in state.snapshot.peers if p.device_id == hop.pair[1]), "")
     rtt = "" if hop.rtt_s is None else f"rtt {duration(hop.rtt_s)}"
     via = hop.path or (test.result.via if test.result else "")
     known = [part for part in ("TLS 1.3 + seal", rtt, via, host) if part]
-    while len(left) + sum(len(part) + 3 for part in known) > width and known:
+    while 1 + len(left) + sum(len(part) + 3 for part in known) > width and known:
         known.pop()
-    right = " · ".join(reversed(known)) + " "
-    line = between(left, right, width)
-    middle = max(0, len(line) - len(right))
-    return Content(line).stylize("bold", 0, middle).stylize(DIM, middle, len(line))
+    return title_line(left, " · ".join(reversed(known)), width, style=DIM)
 
 
 def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
     """The time of a frame, on one scale for all hops, with percentiles; in `width` cells."""
-    points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
+    points = {h.pair: hop_phases.points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
-    cells = columns(samples_of(points[hop.pair]), now, window_s, max(1, width - _AXIS))
+    cells = columns(hop_phases.samples_of(points[hop.pair]), now, window_s, max(1, width - _AXIS))
     tint = "$accent" if hop is ring.slowest else "$primary"
     marks = [_mark(top), "", _mark(top / 2), "", ""]
     lines = [
@@ -109,7 +84,7 @@ def _mark(seconds: float) -> str:
 
 
 def _spread(points: list[HopPoint], window_s: float) -> Content:
-    found = spread_of(points)
+    found = hop_phases.spread_of(points)
     if found is None:
         return Content.styled("No traffic in this period.", DIM)
     grain = "0.5 s" if window_s <= HOP_WINDOW_S else "10 s"
@@ -119,7 +94,7 @@ def _spread(points: list[HopPoint], window_s: float) -> Content:
 
 def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
     """One line per hop, on one scale, in `width` cells."""
-    points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
+    points = {h.pair: hop_phases.points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     bar = max(0, width - 2 - _LABEL - _TIME - 1)
     lines = [
@@ -128,9 +103,9 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
         )
     ]
     for each in ring.hops:
-        spread = spread_of(points[each.pair])
+        spread = hop_phases.spread_of(points[each.pair])
         middle = duration(spread.p50_s) if spread else "–"
-        bars = time_spark(columns(samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
+        bars = time_spark(columns(hop_phases.samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
         lines.append(
             Content.assemble(
                 "▸ " if each is hop else "  ",
@@ -144,11 +119,11 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
 
 
 def _top(points: Iterable[list[HopPoint]]) -> float:
-    return scale_top(max((time for found in points for _, time in samples_of(found)), default=0.001))
+    return scale_top(max((time for found in points for _, time in hop_phases.samples_of(found)), default=0.001))
 
 
 def frames_word(points: list[HopPoint]) -> str:
-    phases = phases_of(points)
+    phases = hop_phases.phases_of(points)
     if phases is None:
         return ""
     size = f"{phases.bytes / 1e3:.1f} KB" if phases.bytes >= 1000 else f"{phases.bytes:.0f} B"
@@ -157,7 +132,7 @@ def frames_word(points: list[HopPoint]) -> str:
 
 def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
     """Where the time of a frame goes, as figures and bars on one scale, in `width` cells."""
-    phases = phases_of(points)
+    phases = hop_phases.phases_of(points)
     if phases is None:
         return Content.styled("Times appear with the next answer.", DIM)
     parts = _parts(hop, phases)
@@ -174,7 +149,7 @@ def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
     )
 
 
-def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
+def _parts(hop: Hop, phases: hop_phases.Phases) -> list[tuple[str, float, str]]:
     return [
         (f"{fit(hop.source, 12).rstrip()} computes", phases.compute_s, "$primary"),
         ("encode", phases.codec_s, "$accent"),
@@ -199,11 +174,11 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
         )
     # a test measures the link alone; pings compete with other traffic
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
-    worth = worth_of(ring, rtt_s)
+    worth = hop_phases.worth_of(ring, rtt_s)
     if worth is None or rtt_s is None:
         why = "several answers share the ring" if ring.rows > 1 else "the round trip isn't measured yet"
         return Content.styled(f"Can't say what a cable would gain here: {why}.", DIM)
-    if worth.saved_s < WORTH_SAYING * worth.token_s:
+    if worth.saved_s < hop_phases.WORTH_SAYING * worth.token_s:
         compute = spent.compute_s / spent.token_s
         if compute >= 0.5:
             return Content(f"Nothing to gain here: compute takes {100 * compute:.0f} % of a token.")
@@ -211,8 +186,8 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
     head = (("▲ Slowest hop. ", WARN),) if hop is ring.slowest else ()
     return Content.assemble(
         *head,
-        f"With a cable ({duration(CABLE_RTT_S)} round trip instead of {duration(rtt_s)}) this hop would save "
-        f"{duration(worth.saved_s)} of a token's {duration(worth.token_s)}: +{100 * worth.gain:.0f} % tok/s.",
+        f"With a cable ({duration(hop_phases.CABLE_RTT_S)} round trip instead of {duration(rtt_s)}) this hop would "
+        f"save {duration(worth.saved_s)} of a token's {duration(worth.token_s)}: +{100 * worth.gain:.0f} % tok/s.",
     )
 
 

@@ -7,7 +7,8 @@ import time
 from textual.content import Content
 
 from tui.control.keymap import HOPS, PANE
-from tui.state.format import DIM, WARN, columns, duration, fit, rate, scale_top, shares, time_scale, time_spark
+from tui.state.bars import columns, scale_top, shares, time_scale, time_spark
+from tui.state.format import DIM, WARN, duration, fit, rate
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState

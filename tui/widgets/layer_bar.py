@@ -7,7 +7,8 @@ from itertools import accumulate
 
 from textual.content import Content
 
-from tui.state.format import DIM, TEXTURES, TINTS, shares
+from tui.state.bars import TEXTURES, TINTS, shares
+from tui.state.format import DIM
 
 BOUNDARY = "┃"
 

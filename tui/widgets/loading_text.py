@@ -6,7 +6,8 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from core.events import Stage, StageState
-from tui.state.format import fit, gauge, stage_mark
+from tui.state.bars import gauge
+from tui.state.format import STAGE_MARKS, fit
 from tui.state.progress_rate import BAR, byte_words, left_words
 from tui.state.state import UiState
 
@@ -20,7 +21,7 @@ def loading_lines(state: UiState, width: int) -> list[Content]:
 
 
 def _line(state: UiState, stage: Stage, step: StageState | None, width: int) -> Content:
-    mark = stage_mark(step.status if step is not None else "waiting")
+    mark = STAGE_MARKS[step.status if step is not None else "waiting"]
     done, total = (step.done_bytes, step.total_bytes) if step is not None else (0, 0)
     total = total or stage.weight_bytes
     done = total if mark.word == "ready" else done

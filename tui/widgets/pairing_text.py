@@ -7,7 +7,7 @@ from textual.content import Content
 from core.errors import Problem
 from core.events import PairingChanged, Peer
 from core.pairing_code import format_code
-from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint_rows, fingerprint_short, fit, trust_mark
+from tui.state.format import BAD, DIM, GOOD, TRUST_MARKS, WARN, fingerprint_rows, fingerprint_short, fit
 from tui.state.state import UiState
 
 ANYBODY = "· another Mac: show this Mac's address and wait"
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def stranger_content(peer: Peer) -> Content:
-    mark = trust_mark(peer.trust)
+    mark = TRUST_MARKS[peer.trust]
     more = f"  {fit(mark.word, 9)}{fit(peer.address, 17).rstrip()}"
     return Content.assemble((mark.glyph + " ", mark.style), fit(peer.name, 24), f" {peer.short_id}", (more, DIM))
 

@@ -13,21 +13,10 @@ from textual.geometry import Region
 from core.events import Peer, Plan
 from tui.control.keymap import PEERS
 from tui.control.messages import Copied, MacAction, MacAsked
+from tui.state.bars import gauge
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.format import (
-    BAD,
-    DIM,
-    WARN,
-    Mark,
-    duration,
-    fit,
-    gauge,
-    gigabytes_short,
-    is_ready,
-    part_of,
-    peer_trust,
-    plural,
-)
+from tui.state.format import BAD, DIM, WARN, Mark, duration, fit, gigabytes_short, is_ready, peer_trust, plural
+from tui.state.plan_words import part_of
 from tui.state.recovery import mac_mark
 from tui.state.state import Departure, UiState, own_first, strangers
 from tui.widgets.pane import Drawing, Pane

@@ -13,7 +13,8 @@ from tui.control.actions import KeyOwner
 from tui.control.keymap import PROMPT
 from tui.control.messages import Sent
 from tui.state.chats import Chat
-from tui.state.format import context_length, count
+from tui.state.format import count
+from tui.state.plan_words import context_length
 from tui.state.recovery import held
 from tui.state.state import UiState
 

@@ -7,7 +7,8 @@ from textual.content import Content
 
 from core.events import BatchRow, RowState
 from tui.control.keymap import ROW_LIST
-from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
+from tui.state.bars import gauge
+from tui.state.format import DIM, GOOD, WARN, Mark, count, fit
 from tui.widgets.item_list import ItemList
 
 _MARKS: dict[RowState, Mark] = {

@@ -6,22 +6,9 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Plan, Stage, StageState
-from tui.state.format import (
-    BAD,
-    DIM,
-    TEXTURES,
-    TINTS,
-    WARN,
-    Mark,
-    context_length,
-    duration,
-    fit,
-    gauge,
-    gigabytes,
-    gigabytes_short,
-    part_of,
-)
-from tui.state.plan_words import survival
+from tui.state.bars import TEXTURES, TINTS, gauge
+from tui.state.format import BAD, DIM, WARN, Mark, duration, fit, gigabytes, gigabytes_short
+from tui.state.plan_words import context_length, part_of, survival
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
 from tui.widgets.banner import problem_content

@@ -12,8 +12,9 @@ from textual.content import Content
 from core.events import Plan
 from core.requests.plans import Forecast
 from core.settings import GB
+from tui.state.bars import gauge
 from tui.state.boundaries import Boundaries
-from tui.state.format import BAD, DIM, GOOD, WARN, age, duration, fit, gauge, gigabytes, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, age, duration, fit, gigabytes, plural
 from tui.state.split_effects import Effect, OnDisk, Share
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 from tui.widgets.text_view import title_line

@@ -5,8 +5,10 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui.state.format import BAD, DIM, GOOD, WARN, cable_mark, duration, fit, is_ready, plural, spark, trust_mark
+from tui.state.bars import spark
+from tui.state.format import BAD, DIM, GOOD, TRUST_MARKS, WARN, duration, fit, is_ready, plural
 from tui.state.hops import ring_of
+from tui.state.plan_words import cable_mark
 from tui.state.recovery import lost_name, readiness
 from tui.state.state import UiState, strangers
 from tui.widgets.chat_log import chat_words
@@ -95,7 +97,7 @@ def _hop(state: UiState, wide: bool) -> Content:
 
 def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
-    mark = trust_mark(trust.level)
+    mark = TRUST_MARKS[trust.level]
     is_alone = len(state.snapshot.peers) - len(strangers(state)) == 1
     # a narrow line needs the room for the readiness
     weakest = (

@@ -12,8 +12,8 @@ from core.requests.trace import PHASES, Phase, StageTrace, TraceResult
 from core.trace.phases import StepPhases, steps_of
 from tui.state.format import DIM, WARN, between, duration, fit, plural
 from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, ends_of, tracks_of
+from tui.widgets.text_view import title_line
 
-_TITLE: Final = " Timeline"
 _NAME, _LANE = 11, 8
 _PHASE, _COLUMN = 16, 12
 _GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
@@ -46,10 +46,10 @@ _PHASE_WORDS: Final[dict[Phase, str]] = {
 
 def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
     if traced is None or not steps.numbers:
-        return Content.styled(fit(_TITLE, width), "bold")
+        return title_line("Timeline", "", width)
     step = steps.numbers[at]
-    what = f"{KINDS[steps.kinds[step]]} step {step}, lane {steps.lanes[step]} · {at + 1} of {len(steps.numbers)} "
-    return Content(between(f"{_TITLE} · {traced.model}", what, width)).stylize("bold", 0, len(_TITLE))
+    what = f"{KINDS[steps.kinds[step]]} step {step}, lane {steps.lanes[step]} · {at + 1} of {len(steps.numbers)}"
+    return title_line("Timeline", what, width, more=f" · {traced.model}")
 
 
 def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = False) -> Content:

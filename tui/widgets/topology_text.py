@@ -11,8 +11,8 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests.plans import Forecast, PlanPreview
-from tui.state.format import BAD, DIM, GOOD, WARN, Mark, duration, fit, gigabytes_short, is_of_ranks, part_of, plural
-from tui.state.plan_words import all_reduce_share, faster
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, duration, fit, gigabytes_short, plural
+from tui.state.plan_words import all_reduce_share, faster, is_of_ranks, part_of
 from tui.widgets.banner import problem_content
 from tui.widgets.text_view import title_line
 

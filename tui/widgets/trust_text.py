@@ -8,7 +8,8 @@ from core.events import Plan
 from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
-from tui.state.format import BAD, DIM, GOOD, WARN, age, cable_mark, fingerprint_rows, fingerprint_short, fit, trust_mark
+from tui.state.format import BAD, DIM, GOOD, TRUST_MARKS, WARN, age, fingerprint_rows, fingerprint_short, fit
+from tui.state.plan_words import cable_mark
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.text_view import title_line
 
@@ -23,7 +24,7 @@ ACTIONS = {a.run: a for a in TRUST}
 def title_content(view: TrustView | None, width: int) -> Content:
     if view is None:
         return Content.styled(" Trust · loading…", "bold")
-    mark = trust_mark(view.level)
+    mark = TRUST_MARKS[view.level]
     least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and view.level != "paired" else ""
     return title_line("Trust", f"{mark.glyph} {mark.word}{least}", width, style=mark.style)
 
@@ -66,13 +67,13 @@ def _weakest(view: TrustView) -> list[Content]:
     weak = next((m for m in view.macs if m.name == view.weakest and m.level == view.level), None)
     if weak is None or not weak.reason:
         return []
-    mark = trust_mark(weak.level)
+    mark = TRUST_MARKS[weak.level]
     return [Content.assemble("Least trusted   ", (f"{mark.glyph} ", mark.style), f"{weak.name}: {weak.reason}")]
 
 
 def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
     """All about one Mac, and the possible actions; its fingerprint `whole`, or its ends."""
-    mark = trust_mark(mac.level)
+    mark = TRUST_MARKS[mac.level]
     could_be_a_rank = mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
     lines = [
         Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),

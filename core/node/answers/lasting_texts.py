@@ -16,15 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from core.errors import BadModel, MaclusterError, NodeError
-from core.models.text.text_messages import (
-    BeginReading,
-    Decode,
-    EndReading,
-    EndStream,
-    ReadText,
-    Refused,
-    TextAnswer,
-)
+from core.models.text.text_messages import BeginReading, Decode, EndReading, EndStream, ReadText, Refused, TextAnswer
 from core.node.answers.tokenizer_process import Answer, TokenizerProcess, answered
 
 StreamRequest = Decode | EndStream | BeginReading | ReadText | EndReading

@@ -116,11 +116,7 @@ class Tokenizer:
         return self._texts.is_over
 
     async def encode(
-        self,
-        messages: Sequence[Message],
-        raw: bool,
-        tools: Sequence[Tool] = (),
-        options: TemplateOptions | None = None,
+        self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool] = (), options: TemplateOptions | None = None
     ) -> list[int]:
         """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
         asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})

@@ -17,13 +17,7 @@ import msgspec
 
 from core.errors import MaclusterError, SessionError, UsageError
 from core.requests.body import Done
-from core.requests.conversations import (
-    Conversation,
-    ConversationId,
-    ConversationInfo,
-    ConversationTitle,
-    SearchText,
-)
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
 from core.settings import Home
 from core.trust.file_formats import check_format
 from core.trust.private_files import private_folder

@@ -56,12 +56,7 @@ class HubComparison:
     """Compares files and stores the result in the model's folder, where the next load finds it."""
 
     def __init__(
-        self,
-        inventory: ModelInventory,
-        copies: ModelCopies,
-        sender: Mesh,
-        coming: CurrentTransfer,
-        journal: Journal,
+        self, inventory: ModelInventory, copies: ModelCopies, sender: Mesh, coming: CurrentTransfer, journal: Journal
     ) -> None:
         self._inventory, self._copies, self._sender = inventory, copies, sender
         self._coming, self._journal = coming, journal

@@ -12,16 +12,7 @@ from typing import Final
 
 import msgspec
 
-from core.errors import (
-    Busy,
-    LinkLost,
-    MaclusterError,
-    ModelNotFound,
-    NotPaired,
-    TransferError,
-    UsageError,
-    error_from,
-)
+from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError, error_from
 from core.events import Transfer
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text

@@ -194,10 +194,7 @@ class PairingFlow:
 
     async def _connect(self, place: Place, chosen: str | None) -> Member:
         return await offer_pairing(
-            place.host,
-            place.port,
-            self._session(chosen),
-            timeout_s=max(0.0, self._until - time.monotonic()),
+            place.host, place.port, self._session(chosen), timeout_s=max(0.0, self._until - time.monotonic())
         )
 
     async def _welcome(self, window: PairingServer) -> Member:

@@ -11,15 +11,7 @@ from core.errors import Problem, ProtocolError
 from core.events import MacFigures
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
-from core.node.base.node_message import (
-    BEATS,
-    MAX_MODEL_NAME,
-    UNLIMITED,
-    BinaryMessage,
-    DeviceId,
-    NodeMessage,
-    Number,
-)
+from core.node.base.node_message import BEATS, MAX_MODEL_NAME, UNLIMITED, BinaryMessage, DeviceId, NodeMessage, Number
 from core.numbers import Moment, Positive, Seconds, Size
 from core.rates import Rate
 from core.requests.body import Duration

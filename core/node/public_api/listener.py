@@ -29,11 +29,7 @@ class ApiConnection(web.RequestHandler):
     """A client's connection, which answers in JSON what no handler sees, such as a header that can't be read."""
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         super().handle_error(request, status, exc, message)  # logs a defect
         what = "Internal error in macluster. Its log says where."

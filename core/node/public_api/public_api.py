@@ -50,10 +50,7 @@ class PublicApi:
         context, fingerprint = None, ""
         if self._options.has_tls:
             context, fingerprint = server_context(self._certificate, self._secret, self._options.host)
-        app = web.Application(
-            client_max_size=MAX_BODY,
-            middlewares=[_timed, _problems, self._admission.admit],
-        )
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[_timed, _problems, self._admission.admit])
         app.on_response_prepare.append(_add_headers)
         app.on_response_prepare.append(self._admission.add_headers)
         app.add_routes(self._routes())

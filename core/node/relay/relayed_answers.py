@@ -34,14 +34,7 @@ class Relay:
     """Relays requests while `is_on`. `check_trust` raises if no prompt may leave this Mac."""
 
     def __init__(
-        self,
-        links: Mesh,
-        worker: WorkerState,
-        bus: Bus,
-        tasks: Tasks,
-        check_trust: Callable[[], None],
-        *,
-        is_on: bool,
+        self, links: Mesh, worker: WorkerState, bus: Bus, tasks: Tasks, check_trust: Callable[[], None], *, is_on: bool
     ) -> None:
         self._links, self._worker, self._bus, self._tasks = links, worker, bus, tasks
         self.check_trust, self._is_on = check_trust, is_on

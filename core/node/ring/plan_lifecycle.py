@@ -217,13 +217,7 @@ class PlanLifecycle:
         return [GiveUp(device_id, problem)]
 
     def _show(
-        self,
-        device_id: str,
-        status: StageStatus,
-        *,
-        done_bytes: int = 0,
-        total_bytes: int = 0,
-        detail: str = "",
+        self, device_id: str, status: StageStatus, *, done_bytes: int = 0, total_bytes: int = 0, detail: str = ""
     ) -> ShowStage:
         held = self._held.get(device_id)
         weight = held.weight_bytes if held else 0

@@ -9,16 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from core.errors import (
-    BadModel,
-    Busy,
-    LinkLost,
-    MaclusterError,
-    NodeError,
-    NotLoaded,
-    Problem,
-    ProtocolError,
-)
+from core.errors import BadModel, Busy, LinkLost, MaclusterError, NodeError, NotLoaded, Problem, ProtocolError
 from core.events import Plan, Stage
 from core.link.network_paths import NetworkPath
 from core.node.base.context import NodeContext

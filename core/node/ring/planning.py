@@ -313,12 +313,7 @@ class Planning:
         )
 
     def _facts(
-        self,
-        entry: ModelEntry,
-        layout: Layout,
-        profile: SplitProfile | None,
-        macs: Sequence[Peer],
-        drafter: _Drafter,
+        self, entry: ModelEntry, layout: Layout, profile: SplitProfile | None, macs: Sequence[Peer], drafter: _Drafter
     ) -> KnownFacts:
         speeds = self.speeds(macs)
         return KnownFacts(

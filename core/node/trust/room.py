@@ -32,9 +32,7 @@ class TrustRoom(Room):
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
         enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
         return cls(
-            node=node,
-            enforcement=enforcement,
-            commands=TrustCommands(node, enforcement, peers.mesh, peers.worker),
+            node=node, enforcement=enforcement, commands=TrustCommands(node, enforcement, peers.mesh, peers.worker)
         )
 
     def messages(self) -> Iterable[MessageRow]:

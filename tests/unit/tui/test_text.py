@@ -20,7 +20,7 @@ from tests.support.screen_events import PLAN, asked, token
 from tui.cli.status import trust_line
 from tui.control import clipboard
 from tui.screens.base import layout_for
-from tui.state import conversation, format, state
+from tui.state import bars, conversation, format, plan_words, state
 from tui.state.hops import ring_of
 from tui.state.logs import long_lines, short_lines
 from tui.state.state import UiState
@@ -58,7 +58,7 @@ def test_durations_have_the_precision_that_counts(seconds: float, text: str) -> 
 def test_counts_sizes_and_ranges() -> None:
     assert [format.count(n) for n in (812, 3100, 32_000)] == ["812", "3.1k", "32k"]
     assert [format.gigabytes(int(n * GB)) for n in (4.24, 118.0)] == ["4.2", "118"]
-    assert [format.layer_range(*r) for r in ((0, 35), (5, 6), (3, 3))] == ["0–34", "5", "–"]
+    assert [plan_words.layer_range(*r) for r in ((0, 35), (5, 6), (3, 3))] == ["0–34", "5", "–"]
     assert format.plural(1, "Mac") + format.plural(3, "Mac") == "1 Mac3 Macs"
 
 
@@ -75,33 +75,33 @@ def test_fit_cuts_wide_characters_whole() -> None:
 
 @given(st.lists(st.integers(1, 80), min_size=1, max_size=6), st.integers(8, 120))
 def test_shares_fill_the_bar_and_leave_nobody_out(weights: list[int], width: int) -> None:
-    cells = format.shares(weights, width)
+    cells = bars.shares(weights, width)
     assert sum(cells) == width
     assert min(cells) >= 1
 
 
 def test_shares_are_in_proportion() -> None:
-    assert format.shares([35, 18, 11], 64) == [34, 18, 12]
-    assert format.shares([1, 1], 1) == [0, 0]
+    assert bars.shares([35, 18, 11], 64) == [34, 18, 12]
+    assert bars.shares([1, 1], 1) == [0, 0]
 
 
 @pytest.mark.parametrize(("longest", "top"), [(0.0002, 0.001), (0.0062, 0.01), (0.011, 0.02), (0.02, 0.02), (1.2, 2.0)])
 def test_scales_end_at_round_numbers(longest: float, top: float) -> None:
-    assert format.scale_top(longest) == pytest.approx(top)
+    assert bars.scale_top(longest) == pytest.approx(top)
 
 
 def test_bars_share_one_scale() -> None:
-    assert format.spark([0.0004], 0.02) == "▁"
-    assert format.spark([0.02, 0.01, None], 0.02) == "█▅ "
-    assert format.gauge(1, 1000, 8) == "▇▁▁▁▁▁▁▁"
-    assert format.gauge(5, 0, 3) == "▁▁▁"
-    assert format.gauge(50, 10, 3) == "▇▇▇"
+    assert bars.spark([0.0004], 0.02) == "▁"
+    assert bars.spark([0.02, 0.01, None], 0.02) == "█▅ "
+    assert bars.gauge(1, 1000, 8) == "▇▁▁▁▁▁▁▁"
+    assert bars.gauge(5, 0, 3) == "▁▁▁"
+    assert bars.gauge(50, 10, 3) == "▇▇▇"
 
 
 def test_columns_keep_their_height_while_they_move() -> None:
     samples = [(at, float(at)) for at in range(100, 160)]
-    early = format.columns(samples, 160.0, 60.0, 12)
-    later = format.columns(samples, 165.0, 60.0, 12)
+    early = bars.columns(samples, 160.0, 60.0, 12)
+    later = bars.columns(samples, 165.0, 60.0, 12)
     assert early[1:] == later[:-1]
     assert later[-1] is None
 
@@ -261,7 +261,7 @@ def test_states_are_words_too() -> None:
     assert "○ unpaired" in line
     assert "unpaired · least trusted: mini" in line
     assert "not running" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
-    assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired")} == {
+    assert {format.TRUST_MARKS[t].word for t in ("blocked", "unpaired", "seen", "paired")} == {
         "blocked",
         "unpaired",
         "seen",

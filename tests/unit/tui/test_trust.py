@@ -14,7 +14,7 @@ from core.events import Level, PairingChanged, Parallelism, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
 from tests.support.screen_events import PLAN
 from tui.screens.trust import row_content
-from tui.state.format import age, fingerprint_short, trust_mark
+from tui.state.format import TRUST_MARKS, age, fingerprint_short
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.pairing_text import about_content, end_content, instruction_content, stranger_content
@@ -104,7 +104,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
 @pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired"])
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_level_is_glyph_and_word_in_header_pane_and_list(level: Level, width: int) -> None:
-    mark = trust_mark(level)
+    mark = TRUST_MARKS[level]
     view = msgspec.structs.replace(VIEW, level=level)
     assert f"{mark.glyph} {mark.word} " in title_content(view, width).plain
     peer = Peer(device_id="m" * 26, name="mini", trust=level)
