@@ -22,9 +22,8 @@ class HandshakeProgress:
 
 
 class ConnectionAdmission:
-    """Limits connections by number, and by rate for each address but those of this Mac itself.
-
-    Its count of "accepted" is of connections that got a handshake.
+    """Limits connections by number, and by rate for each address but those of this Mac itself. Its count of "accepted"
+    is of connections that got a handshake.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,6 @@ class Frame(NamedTuple):
 
 class LinkStats:
     """Counters of one direction, in seconds: `seal_s` and `send_s` of a sender, `wait_s` and `open_s` of a receiver.
-
     `wire_s`, part of `wait_s`, runs from a frame's header to its last byte. `bytes` are counted inside TLS.
     """
 

@@ -62,9 +62,8 @@ def working_set_bytes() -> int:
 
 
 def wire_weights() -> None:
-    """Wire the memory in use now: with unwired weights the GPU computes at a hundredth of its speed.
-
-    Wires no more than that, because a Mac with all memory wired stops responding. From macOS 15 on.
+    """Wire the memory in use now: with unwired weights the GPU computes at a hundredth of its speed. Wires no more than
+    that, because a Mac with all memory wired stops responding. From macOS 15 on.
     """
     if most := working_set_bytes():
         mx.synchronize()

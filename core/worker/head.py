@@ -295,9 +295,7 @@ class Head:
         self._report(PromptLogprobs(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:
-        """Choose the tokens of each row of `step`. If the next step does not need them, it is sent before they are read
-        and reported. Raises StageFailed if MLX can't compute them.
-        """
+        """Choose the tokens of a step; if the next step doesn't need them, it is sent first. Raises StageFailed."""
         alive = self._scheduler.counting(step)
         if answer.logits is None or step.drafts or not alive:
             self._take(step, self._choice.confirm(step, answer, alive))

@@ -77,9 +77,8 @@ class Catalog:
         return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
-        """Find a model by its full name, by the last part of it if unambiguous, or by its folder.
-
-        Raises UsageError if several models match, ModelNotFound, or the ModelError of a broken model.
+        """Find a model by its full name, by the last part of it if unambiguous, or by its folder. Raises UsageError if
+        several models match, ModelNotFound, or the ModelError of a broken model.
         """
         if model.startswith(_PATHS):
             return self._at(Path(os.path.expanduser(model)))

@@ -168,9 +168,8 @@ class HubReader:
 
 @contextmanager
 def reply_from(place: str, name: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-    """The successful response to a GET of `name`, uncompressed. Its body is not read yet, an error's body never.
-
-    Raises TransferError, and huggingface_hub's errors.
+    """The successful response to a GET of `name`, uncompressed. Its body is not read yet, an error's body never. Raises
+    TransferError, and huggingface_hub's errors.
     """
     for _ in range(MAX_REDIRECTS):
         sent = {**headers_for(place), "Accept-Encoding": "identity", **headers}

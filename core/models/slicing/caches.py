@@ -146,9 +146,8 @@ class SliceCaches:
         return caches
 
     def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
-        """Quantise the slice's plain caches to `bits` bits, like mlx-lm's `kv_bits` after each step.
-
-        Such rows cannot be merged. Raises UnsupportedModel if mlx-lm cannot quantise a cache of this family.
+        """Quantise the slice's plain caches to `bits` bits, like mlx-lm's `kv_bits` after each step. Such rows cannot
+        be merged. Raises UnsupportedModel if mlx-lm cannot quantise a cache of this family.
         """
         try:
             own = {i: quantised(caches[i], bits) for i in self.indices}

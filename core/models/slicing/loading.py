@@ -95,9 +95,8 @@ def load_whole(folder: ModelFolder, on_progress: Progress) -> nn.Module:
 
 
 def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
-    """Byte ranges that `load_slice` reads for the same slice, headers included. Raises as it does.
-
-    Needs correct JSON files, headers and file lengths; reads no tensor.
+    """Byte ranges that `load_slice` reads for the same slice, headers included. Raises as it does. Needs correct JSON
+    files, headers and file lengths; reads no tensor.
     """
     model, tensors = build(folder)
     probe = dry_run(model, folder.name)
@@ -113,9 +112,7 @@ def build_lazily(folder: ModelFolder) -> nn.Module:
 
 @contextmanager
 def weightless(model: nn.Module) -> Iterator[None]:
-    """Replace a lazily built model's weights by zeros without memory, for families whose forward reads values; drops
-    state made from the zeros afterwards.
-    """
+    """Replace a lazily built model's weights by zeros without memory, and drop state made from them afterwards."""
     before = [(module, dict(module), dict(vars(module))) for module in model.modules()]
     promises = model.parameters()
     model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
