@@ -67,9 +67,9 @@ def _names(path: Path, host: str) -> bool:
 def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     try:
-        found = answered(psutil.net_if_addrs()).values()
+        found = [*answered(psutil.net_if_addrs()).values()]
     except OSError:  # its names and `host` are enough
-        found = ()
+        found = []
     addresses = {each.address.partition("%")[0] for card in found for each in card if each.family in _ADDRESSES}
     names = sorted((addresses | own_names() | {host}) - _everywhere())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "macluster API")])

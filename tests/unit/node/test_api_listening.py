@@ -162,9 +162,7 @@ def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Pa
     assert b"ENCRYPTED" in (tmp_path / "api.pem").read_bytes()
 
 
-def test_a_certificate_is_made_where_the_system_tells_no_addresses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_is_made_without_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: None)
     context, fingerprint = server_context(tmp_path / "api", bytes(32), "192.0.2.7")
     assert context
