@@ -28,8 +28,7 @@ from tui.control.actions import bindings, key_title, palette, why_not
 from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.event_handler import EventHandler
-from tui.control.event_stream import follow
+from tui.control.event_handler import EventHandler, follow
 from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController

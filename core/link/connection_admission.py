@@ -49,9 +49,6 @@ class ConnectionAdmission:
             self._buckets.popitem(last=False)
         return bucket.take(now)
 
-    def crowded_out(self) -> None:
-        self.counts["refused_full"] += 1
-
     def failed(self, visit: HandshakeProgress, error: Exception) -> None:
         """Count a failed handshake. asyncio reports a TLS timeout as an aborted connection."""
         late = isinstance(error, TimeoutError | ConnectionAbortedError)

@@ -210,14 +210,10 @@ class Head:
         sealed_s = self.pipeline.sealed_s
         self._put_work(work)
         if isinstance(work, Chunk | Step) and (seal_s := self.pipeline.sealed_s - sealed_s) > 0:
-            self._note_departure(work, seal_s)
-
-    def _note_departure(self, work: Chunk | Step, seal_s: float) -> None:
-        """Note that work left; rows that share a frame share its time."""
-        now, is_step = monotonic(), isinstance(work, Step)
-        for row in filter(None, map(self._rows.get, work.requests)):
-            if departed := row.departed(seal_s, now, is_step=is_step):
-                self._report(departed)
+            now = monotonic()
+            for row in filter(None, map(self._rows.get, work.requests)):  # rows that share a frame share its time
+                if departed := row.departed(seal_s, now, is_step=isinstance(work, Step)):
+                    self._report(departed)
 
     def _put_work(self, work: Work | None) -> None:
         match work:

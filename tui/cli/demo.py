@@ -246,9 +246,14 @@ async def _pairing(watch: Watch, mark: int, state: str) -> PairingChanged:
 
 async def demo(args: argparse.Namespace) -> int:
     """Run the demo: with the UI in a terminal, else one answer as text or JSON."""
+    model = args.model
+    if args.real:
+        from tui.cli.real_model import real_model
+
+        model = await real_model()
     config = DemoConfig(
         budgets_gb=demo_budgets(args.memory, args.macs),
-        model=await _real_model() if args.real else args.model,
+        model=model,
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
@@ -266,12 +271,6 @@ async def demo(args: argparse.Namespace) -> int:
         return await _demo_tui(demo, args)
     finally:
         await demo.stop()
-
-
-async def _real_model() -> Path:
-    from tui.cli.real_model import real_model
-
-    return await real_model()
 
 
 async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:

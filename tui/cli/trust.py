@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from core.errors import UsageError
@@ -33,8 +34,8 @@ def add_options(trust: argparse.ArgumentParser) -> None:
     for name, text, run in (
         ("show", "show one Mac in detail", show_one),
         ("revoke", "revoke a Mac for good; every member closes its links", revoke),
-        ("promote", "make a Mac an admin", promote),
-        ("demote", "make an admin an ordinary member", demote),
+        ("promote", "make a Mac an admin", partial(_turn, NodeClient.promote)),
+        ("demote", "make an admin an ordinary member", partial(_turn, NodeClient.demote)),
         ("rename", "give a Mac another name", rename),
     ):
         command = sub.add_parser(name, help=text)
@@ -95,12 +96,8 @@ async def revoke(args: argparse.Namespace) -> int:
     return await _print_after(args, lambda client: client.revoke(Target(mac=args.mac)))
 
 
-async def promote(args: argparse.Namespace) -> int:
-    return await _print_after(args, lambda client: client.promote(Target(mac=args.mac)))
-
-
-async def demote(args: argparse.Namespace) -> int:
-    return await _print_after(args, lambda client: client.demote(Target(mac=args.mac)))
+async def _turn(turn: Callable[[NodeClient, Target], Awaitable[TrustView]], args: argparse.Namespace) -> int:
+    return await _print_after(args, lambda client: turn(client, Target(mac=args.mac)))
 
 
 async def rename(args: argparse.Namespace) -> int:

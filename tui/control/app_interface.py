@@ -33,6 +33,7 @@ class AppInterface(Protocol):
 
     client: NodeClient
     state: UiState
+    theme: str
 
     @property
     def prompt(self) -> PromptInterface: ...

@@ -1,12 +1,15 @@
-"""Folds the node's events into the state, draws, and starts follow-up work."""
+"""Follows the node's events, folds them into the state, draws, and starts follow-up work."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Final
 
 from core import events
-from core.errors import Problem
+from core.errors import MaclusterError, NodeUnreachable, Problem
+from tui.client import NodeClient
 from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
 from tui.control.model_controller import ModelController
@@ -14,6 +17,8 @@ from tui.state import state
 from tui.state.disks import names_of
 from tui.state.format import is_ready
 
+RETRY_S: Final = 1.0
+EVENTS_A_TURN: Final = 64
 # frequent events, drawn at the next tick
 _FREQUENT: Final = (
     *(events.Batch, events.TokenEvent, events.HopSample, events.LogLine),
@@ -60,3 +65,21 @@ class EventHandler:
 def _fitting(now: events.Snapshot) -> tuple[object, ...]:
     """Facts that decide how models fit: the loaded one, and the memory of the Macs that are ready."""
     return now.plan_status, {peer.device_id: peer.budget_bytes for peer in now.peers if is_ready(peer)}
+
+
+async def follow(client: NodeClient, take: Callable[[events.AnyEvent], None], lose: Callable[[Problem], None]) -> None:
+    """Pass every event to `take`, forever. While no node answers, call `lose` once a second with the reason."""
+    while True:
+        gone = NodeUnreachable("macluster's service on this Mac stopped.").problem
+        try:
+            count = 0
+            async for event in client.events():
+                take(event)
+                count += 1
+                if count % EVENTS_A_TURN == 0:
+                    # a burst of events would keep the screen from being drawn
+                    await asyncio.sleep(0)
+        except MaclusterError as error:
+            gone = error.problem
+        lose(gone)
+        await asyncio.sleep(RETRY_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
 
 from textual.theme import Theme, ThemeProvider
 
@@ -35,16 +34,10 @@ class Themes(ThemeProvider):
         return sorted(super().commands, key=lambda c: (c[0] != now, not c[0].startswith("macluster"), c[0]))
 
 
-class ThemedApp(AppInterface, Protocol):
-    """An app whose theme can change."""
-
-    theme: str
-
-
 class ThemeChoice:
     """Previews the theme under the cursor, and saves the chosen one in `folder`; `named` is config.toml's theme."""
 
-    def __init__(self, app: ThemedApp, folder: Path, named: str) -> None:
+    def __init__(self, app: AppInterface, folder: Path, named: str) -> None:
         self._app = app
         self._folder = folder
         self._named = named

@@ -137,9 +137,8 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         elif self._is_testing:
             self.app.notify("A speed test is running. Esc stops it.")
         else:
-            self._show_result(
-                hop.pair, hop_details.SpeedTest(is_running=True)
-            )  # at once: the next key may already be queued
+            # at once: the next key may already be queued
+            self._show_result(hop.pair, hop_details.SpeedTest(is_running=True))
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:

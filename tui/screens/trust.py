@@ -95,12 +95,14 @@ class TrustScreen(NodeScreen):
         self.redraw()
 
     def action_revoke(self) -> None:
-        self._change("revoke", lambda mac: self._client.revoke(_target(mac)))
+        self._change("revoke", lambda mac: self._client.revoke(Target(mac=mac.device_id)))
 
     def action_admin(self) -> None:
-        self._change(
-            "admin", lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac))
-        )
+        def turn(mac: TrustedMac) -> Awaitable[TrustView]:
+            target = Target(mac=mac.device_id)
+            return self._client.demote(target) if mac.role == "admin" else self._client.promote(target)
+
+        self._change("admin", turn)
 
     def action_rotate(self) -> None:
         self._change("rotate", lambda _: self._client.rotate())
@@ -169,10 +171,6 @@ class TrustScreen(NodeScreen):
             words = ChoiceScreen("Recovery words", words_content(cleaned(answer).words), _WORDS_ARE_KEPT, must=True)
             self.app.push_screen(words)
             self._look()
-
-
-def _target(mac: TrustedMac) -> Target:
-    return Target(mac=mac.device_id)
 
 
 def _checked_lost(names: str, view: TrustView) -> tuple[str, ...]:

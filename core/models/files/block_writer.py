@@ -159,10 +159,7 @@ class BlockWriter:
                 self._open.clear()
 
     def finish(self) -> None:
-        """After `close`: check the hash of each completed file, and set the map aside if no block is missing.
-
-        Raises TransferError, after dropping the damaged file.
-        """
+        """After `close`: check each completed file, set a full map aside. Raises TransferError for a damaged file."""
         lacks = self.map.missing_bytes > 0
         for name, facts in self._files.items():
             if lacks and (name not in self._grown or len(self._there[name]) < len(facts.blocks)):

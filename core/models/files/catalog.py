@@ -187,10 +187,7 @@ def _stamp(directory: Path) -> _Stamp:
 
 
 def _candidates(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders at or below `root` that hold a model or a part of one, and the model's name.
-
-    LM Studio keeps models in folders of their publishers.
-    """
+    """Folders at or below `root` that hold a model or a part of one, or a publisher's models; the models' names."""
     children = sorted(_folders(root))
     if root.name.startswith("models--"):
         yield from _named(_current_snapshot(root))

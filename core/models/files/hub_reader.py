@@ -85,10 +85,7 @@ class Patience:
 
 
 def in_threads(jobs: Iterable[Callable[[], object]], stop: threading.Event, meanwhile: Callable[[], None]) -> None:
-    """Run `jobs`, CONNECTIONS at a time, and call `meanwhile` every MEANWHILE_S seconds.
-
-    Raises the first error after the other jobs have ended, which `stop` hastens.
-    """
+    """Run `jobs`, CONNECTIONS at a time, and `meanwhile`. Raises the first error once all have ended, by `stop`."""
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         coming = {pool.submit(job) for job in jobs}
         try:

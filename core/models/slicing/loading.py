@@ -65,7 +65,11 @@ def load_slice(
     _check_on_disk(folder, Built(model, tensors), own)
     tensors.clear()
     if not rank:  # parts of different ranks look alike
-        own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
+        own |= {
+            path: array
+            for path, array in (held or {}).items()
+            if path in own and (array.shape, array.dtype) == (own[path].shape, own[path].dtype)
+        }
     if held:
         held.clear()
         mx.clear_cache()
@@ -153,10 +157,6 @@ def _check_on_disk(folder: ModelFolder, built: Built, own: Mapping[str, mx.array
         check_compared(folder.path)
         needed = origins(built.tensors, [*own.values(), *_private_arrays(built.model)])
         check_here(folder.name, folder.headers, folder.there, needed)
-
-
-def _is_like(one: mx.array, other: mx.array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _evaluate(

@@ -114,10 +114,7 @@ class Slice:
             ) from error
 
     def shared(self, tokens: mx.array) -> mx.array:
-        """Token ids [B, L], possibly not computed yet, from the first rank on every rank; the others pass zeros.
-
-        Clips them, so that no layer reads outside its arrays.
-        """
+        """The first rank's token ids [B, L] on every rank, clipped, perhaps not computed yet; others pass zeros."""
         assert self.shares_tokens
         together = mx.distributed.all_sum(tokens.astype(mx.int32), group=self._group)
         return mx.clip(together, 0, self.vocab_size - 1)

@@ -270,6 +270,8 @@ class Mesh:
             if aside:
                 what = "It connected again."
                 self._add(aside)
+            elif contact.greeting is None:  # as a Mac of before the greeting does
+                what = f"{what} It told no version: if this goes on, update macluster on both Macs."
             self._changed(device_id)
             try:
                 await self._signals.deliver(LinkEnded(device_id, LinkLost(contact.goodbye or what)))

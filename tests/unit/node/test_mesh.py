@@ -218,6 +218,13 @@ async def test_a_goodbye_counts_whatever_stands_aside(tmp_path: Path) -> None:
         await until(lambda: mac(LOW).text_id in post.mesh.contacts)
 
 
+async def test_a_mac_that_closes_the_link_without_a_greeting_may_have_an_older_version(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer:
+        (await peer.dial()).close()
+        await until(lambda: post.ends != [])
+        assert "It told no version: if this goes on, update macluster on both Macs." in post.ends[0][1]
+
+
 @pytest.mark.slow
 async def test_a_mac_that_falls_silent_is_suspected_and_then_let_go(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer, hand(HIGH, post, MIDDLE) as other:
