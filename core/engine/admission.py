@@ -23,10 +23,6 @@ def turn_of(request: Request) -> float:
     return inf if request.left is None else request.left
 
 
-def _turn_in_queue(row: Row) -> float:
-    return -inf if row.is_displaced else turn_of(row.request)
-
-
 class Admission:
     """At most `most_rows` requests run at the same time, and `queue` more wait. A request starts once its prefix and
     the next `growth` tokens fit, however long its answer may get.
@@ -57,7 +53,8 @@ class Admission:
             raise Busy(f"{running} requests are running and {waiting} are waiting; no more are accepted.")
         max_draft = self._draft if may_draft or grammar else 0
         self._waiting[request.request_id] = Row(request, max_draft, grammar, only_forced=not may_draft)
-        self._waiting = dict(sorted(self._waiting.items(), key=lambda each: _turn_in_queue(each[1])))
+        turns = {name: -inf if row.is_displaced else turn_of(row.request) for name, row in self._waiting.items()}
+        self._waiting = {name: self._waiting[name] for name in sorted(turns, key=turns.__getitem__)}
 
     def put_back(self, row: Row) -> None:
         """Queue what is left of a displaced row, before all others."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from core.engine.handle_shapes import sources, target
 from core.engine.ring_work import Copy, Extend, Extract, Keep, Merge, Op
 
 
@@ -100,18 +101,7 @@ def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iter
 
 def named(ops: Iterable[Op]) -> set[int]:
     """Every handle that `ops` make, change or use up."""
-    handles: set[int] = set()
-    for op in ops:
-        match op:
-            case Merge(into, rows):
-                handles.update((into, *rows))
-            case Extend(into, more):
-                handles.update((into, more))
-            case Copy(into, of) | Extract(into, of):
-                handles.update((into, of))
-            case _:
-                handles.add(op.handle)
-    return handles
+    return {handle for op in ops for handle in (target(op), *sources(op))}
 
 
 def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: Iterator[int], left: Left) -> Lane:

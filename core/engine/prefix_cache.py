@@ -171,9 +171,7 @@ class PrefixCache:
             self._use(handle)
 
     def pin(self, handle: int, reserved: int) -> None:
-        """Keep a row unchanged until it is unpinned as often. Raises KeyError if it isn't cached, Busy if running rows
-        may need its memory.
-        """
+        """Keep a row unchanged until `unpin`, as often. Raises KeyError, Busy if running rows may need its memory."""
         parked = self._parked[handle]
         if not self._pins[handle] and reserved + self._pinned() + len(parked.tokens) > self._context:
             raise Busy("The running answers may need the memory of this conversation. Save it when they have ended.")

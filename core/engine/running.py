@@ -141,9 +141,7 @@ class Row:
         return min(self._max_draft + 1, most - 1 - self.position - len(self._draft))
 
     def may_go_ahead(self, drafter: Drafter | None = None) -> bool:
-        """Whether its next step may go before its token is known: it is neither the last token nor needed for a draft.
-        The first token of an answer is reported before anything else is computed.
-        """
+        """Whether its next step may go first: its token isn't the first or last one, nor needed for a draft."""
         if self._grammar or self.is_lost or not 0 < self._answered < self.request.max_tokens - 1:
             return False
         needs = self._draft or (drafter and drafter.windows.size) or (self._lookup and self._lookup.expects)

@@ -251,7 +251,8 @@ def _picked(token: int, with_top: list[mx.array], is_number: int) -> Picked:
     if not (with_top and is_number):
         return Picked(token, is_number=bool(is_number))
     ids, values = with_top
-    (_, logprob), *others = zip(_ints(ids), _floats(values), strict=True)
+    numbers: Any = values.tolist()
+    (_, logprob), *others = zip(_ints(ids), map(float, numbers), strict=True)
     top = sorted((pair for pair in others if isfinite(pair[1])), key=lambda pair: (-pair[1], pair[0]))
     return Picked(token, max(logprob, LEAST_LOGPROB), tuple(top))
 
@@ -283,8 +284,3 @@ def _check(sampling: Sampling, vocab_size: int) -> None:
 def _ints(array: mx.array) -> list[int]:
     values: Any = array.tolist()
     return [int(value) for value in values]
-
-
-def _floats(array: mx.array) -> list[float]:
-    values: Any = array.tolist()
-    return [float(value) for value in values]

@@ -172,9 +172,7 @@ class Scheduler:
         return _ended(row, "cancelled") if row else None
 
     def hold(self, tokens: Sequence[int]) -> CachedPrefix:
-        """Make a row for caches that come from elsewhere, after the Restore in the next composition. No prompt reuses
-        it before `settle`. Raises Busy if the memory is needed.
-        """
+        """Make a row for caches from elsewhere, which no prompt reuses before `settle`. Raises Busy."""
         parked, ops = self._prefixes.hold(tuple(tokens), self._table.most_tokens)
         self._ops += ops
         return parked

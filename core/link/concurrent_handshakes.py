@@ -139,10 +139,6 @@ class _Guest:
         self._waits_for = self._needs
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needs)
 
-    def go_on_as(self, sock: ssl.SSLSocket, steps: Steps) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        self.sock, self.steps = sock, steps
-
     def advance(self) -> DataLink | None:
         """Continue the handshake; the link if it is done. Raises what the handshake raises."""
         assert self.steps
@@ -243,7 +239,8 @@ class ConcurrentHandshakes:
             return False
         self._guests.begin(guest)
         sock = self._handshake.wrap(guest.sock)  # its descriptor stays, so it is registered still
-        guest.go_on_as(sock, self._handshake.steps(sock))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)  # of `wait_for_more`
+        guest.sock, guest.steps = sock, self._handshake.steps(sock)
         return True
 
     @contextmanager

@@ -22,9 +22,8 @@ class HandshakeProgress:
 
 
 class ConnectionAdmission:
-    """Limits connections by number, and by rate for each address but those of this Mac itself.
-
-    Its count of "accepted" is of connections that got a handshake.
+    """Limits connections by number, and by rate for each address but those of this Mac itself. Its count of "accepted"
+    is of connections that got a handshake.
     """
 
     def __init__(self) -> None:
@@ -48,9 +47,6 @@ class ConnectionAdmission:
         if len(self._buckets) > ADDRESSES_KEPT:
             self._buckets.popitem(last=False)
         return bucket.take(now)
-
-    def crowded_out(self) -> None:
-        self.counts["refused_full"] += 1
 
     def failed(self, visit: HandshakeProgress, error: Exception) -> None:
         """Count a failed handshake. asyncio reports a TLS timeout as an aborted connection."""

@@ -241,7 +241,7 @@ class ControlServer:
             slowest = min(self._handshakes, key=self._handshakes.__getitem__)
             del self._handshakes[slowest]
             slowest.cancel()
-            self.admission.crowded_out()
+            self.admission.counts["refused_full"] += 1
 
     def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
         """Close the socket of a failed handshake; a task cancelled before its start closes nothing itself."""

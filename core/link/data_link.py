@@ -45,7 +45,6 @@ class Frame(NamedTuple):
 
 class LinkStats:
     """Counters of one direction, in seconds: `seal_s` and `send_s` of a sender, `wait_s` and `open_s` of a receiver.
-
     `wire_s`, part of `wait_s`, runs from a frame's header to its last byte. `bytes` are counted inside TLS.
     """
 
@@ -74,15 +73,28 @@ class KeyMeter:
         return KeyUse(frames=self._half.frames, bytes=self.bytes, age_s=monotonic() - self._since)
 
 
-class Sender:
+class _LinkEnd:
+    """The socket of a data link's end, its key's use and its counters."""
+
+    def __init__(self, sock: ssl.SSLSocket, half: Sealer | Opener, peer_id: bytes, where: str) -> None:
+        sock.settimeout(SEND_TIMEOUT_S)
+        self._sock, self._where, self.peer_id = sock, where, peer_id
+        self.key, self.stats = KeyMeter(half), LinkStats()
+
+    def shut(self) -> None:
+        """End the link from any thread; the thread that uses it notices and must close it."""
+        shut(self._sock)
+
+    def close(self) -> None:
+        hang_up(self._sock)
+
+
+class Sender(_LinkEnd):
     """The sending end of a data link."""
 
     def __init__(self, sock: ssl.SSLSocket, sealer: Sealer, peer_id: bytes, where: str) -> None:
-        sock.settimeout(SEND_TIMEOUT_S)
-        self._sock, self._sealer, self._where = sock, sealer, where
-        self.peer_id = peer_id
-        self.key = KeyMeter(sealer)
-        self.stats = LinkStats()
+        super().__init__(sock, sealer, peer_id, where)
+        self._sealer = sealer
         self._meanwhile: tuple[int, Callable[[], None]] | None = None
 
     def drain_meanwhile(self, fileno: int, drain: Callable[[], None]) -> None:
@@ -158,25 +170,15 @@ class Sender:
                 elif not writable:
                     raise TimeoutError from error
 
-    def shut(self) -> None:
-        """End the link from any thread; the thread that uses it notices and must close it."""
-        shut(self._sock)
 
-    def close(self) -> None:
-        hang_up(self._sock)
-
-
-class Receiver:
+class Receiver(_LinkEnd):
     """The receiving end of a data link. `row_bytes`, if set, limits the size of an ACTIVATION."""
 
     def __init__(self, sock: ssl.SSLSocket, opener: Opener, peer_id: bytes, where: str) -> None:
-        sock.settimeout(SEND_TIMEOUT_S)
-        self._sock, self._opener, self._where = sock, opener, where
+        super().__init__(sock, opener, peer_id, where)
+        self._opener = opener
         self._timeout_s: float | None = SEND_TIMEOUT_S
-        self.peer_id = peer_id
         self.row_bytes: int | None = None
-        self.key = KeyMeter(opener)
-        self.stats = LinkStats()
 
     def fileno(self) -> int:
         """File descriptor for select; check `pending` first, since TLS may hold bytes that the kernel no longer has."""
@@ -222,12 +224,6 @@ class Receiver:
     def leave_body(self, spare: bytearray | None) -> None:
         """Keep the last body valid after the next `recv`. Later bodies use `spare` if it has the right size."""
         self._opener.leave(spare)
-
-    def shut(self) -> None:
-        shut(self._sock)
-
-    def close(self) -> None:
-        hang_up(self._sock)
 
     def _wait_at_most(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s

@@ -175,9 +175,9 @@ def lead(other: SecondProcess, macs: LocalMacs, lanes_of: LanesOf) -> Iterator[d
         folder = peer.key_path.parent
         other.send(Invitation(folder, peer.passphrase, macs.cluster.encode(), me.device_id, port, binding))
         sealed_port, plain_port = other.receive(MEET_S)
-        link = _Link(me, macs.cluster, peer.device_id, binding)
-        sender = stack.enter_context(closing(link.dial(sealed_port)))
-        receiver = stack.enter_context(closing(link.accept(listener)))
+        ends = _bound(me, macs.cluster, peer.device_id, binding)
+        sender = stack.enter_context(closing(dial(HOST, sealed_port, **ends).sender()))
+        receiver = stack.enter_context(closing(accept(listener, **ends).receiver()))
         out, into = (stack.enter_context(_plain(socket.create_connection((HOST, plain_port)))) for _ in range(2))
         yield lanes_of(sender, receiver, out, into)
 
@@ -186,11 +186,11 @@ def echo(lanes_of: LanesOf, pipe: Connection[Any, Any]) -> None:
     """Connect to the leader, then return what it sends in every turn until the pipe ends."""
     invitation: Invitation = pipe.recv()
     me = open_identity(invitation.folder, invitation.passphrase)
-    link = _Link(me, Cluster.decode(invitation.cluster), invitation.leader_id, invitation.binding)
+    ends = _bound(me, Cluster.decode(invitation.cluster), invitation.leader_id, invitation.binding)
     with listen(HOST) as sealed, socket.create_server((HOST, 0)) as plain:
         pipe.send((sealed.getsockname()[1], plain.getsockname()[1]))
-        receiver = link.accept(sealed)
-        sender = link.dial(invitation.port)
+        receiver = accept(sealed, **ends).receiver()
+        sender = dial(HOST, invitation.port, **ends).sender()
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
     lanes = lanes_of(sender, receiver, out, into)
     while True:
@@ -230,26 +230,9 @@ def _return(lane: HopLane) -> None:
     lane.send()
 
 
-class _Link(NamedTuple):
-    me: Identity
-    cluster: Cluster
-    other_id: bytes
-    binding: bytes
-
-    def dial(self, port: int) -> Sender:
-        return dial(HOST, port, **self._who()).sender()
-
-    def accept(self, listener: socket.socket) -> Receiver:
-        return accept(listener, **self._who()).receiver()
-
-    def _who(self) -> dict[str, Any]:
-        return {
-            "identity": self.me,
-            "cluster": self.cluster,
-            "peer_id": self.other_id,
-            "binding": self.binding,
-            "timeout_s": MEET_S,
-        }
+def _bound(identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> dict[str, Any]:
+    """Arguments of `dial` and `accept` for either end of a link."""
+    return {"identity": identity, "cluster": cluster, "peer_id": peer_id, "binding": binding, "timeout_s": MEET_S}
 
 
 def _plain(sock: socket.socket) -> socket.socket:

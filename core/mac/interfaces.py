@@ -82,12 +82,9 @@ def interfaces_of(
         for name, found in addresses.items()
         for kind in (path_kind(name, listed),)
         for each in found
-        if each.family == socket.AF_INET or (each.family == socket.AF_INET6 and _is_end(each.address, kind))
+        if each.family == socket.AF_INET
+        or (each.family == socket.AF_INET6 and kind == "Thunderbolt" and is_link_local(each.address))
     )
-
-
-def _is_end(address: str, kind: PathKind) -> bool:
-    return kind == "Thunderbolt" and is_link_local(address)
 
 
 def _subnet(host: str, netmask: str | None) -> str:

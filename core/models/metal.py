@@ -29,10 +29,7 @@ _FAULTS: Final = {
 
 
 class GpuFault(BaseException):
-    """A failed GPU step. The process ends, because its results can't be trusted any more.
-
-    A BaseException, so that no error handler continues.
-    """
+    """A failed GPU step, which ends the process. A BaseException, so that no error handler continues."""
 
     def __init__(self, why: str, *, is_memory: bool) -> None:
         super().__init__(why)
@@ -54,10 +51,7 @@ def fault_of(error: Exception) -> GpuFault | None:
 
 
 def obey_device() -> None:
-    """Use the CPU if the environment requires it; its sums don't depend on shapes, so tokens can be compared.
-
-    Call it first in every process that computes.
-    """
+    """Use the CPU if the environment requires it. Call it first in every process that computes."""
     if os.environ.get(DEVICE) == "cpu":
         mx.set_default_device(mx.cpu)
 
@@ -68,9 +62,8 @@ def working_set_bytes() -> int:
 
 
 def wire_weights() -> None:
-    """Wire the memory in use now: with unwired weights the GPU computes at a hundredth of its speed.
-
-    Wires no more than that, because a Mac with all memory wired stops responding. From macOS 15 on.
+    """Wire the memory in use now: with unwired weights the GPU computes at a hundredth of its speed. Wires no more than
+    that, because a Mac with all memory wired stops responding. From macOS 15 on.
     """
     if most := working_set_bytes():
         mx.synchronize()

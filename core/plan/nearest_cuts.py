@@ -43,10 +43,7 @@ def best_cuts(
 
 
 def nearest_cuts(ideal: Sequence[int], legal: Sequence[int], layers: int, overflow: Overflow) -> tuple[int, ...]:
-    """Keep legal ideal cuts; else choose the legal ones that leave the fewest bytes without room.
-
-    Needs at least as many legal cuts as ideal ones.
-    """
+    """Keep legal ideal cuts, else choose as many legal ones that leave the fewest bytes without room."""
     if set(ideal) <= set(legal):
         return tuple(ideal)
     found = best_cuts(ideal, legal, layers, overflow)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from core.events import GroupKind, Parallelism, Plan, Sight, Strategy, WireType
+from core.models.files.parts import range_texts, ranges
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
@@ -83,7 +84,7 @@ def where_cut(profile: SplitProfile) -> str:
 
 def before_which(cuts: Sequence[int]) -> str:
     """ "before layers 1–3, 8": where a model may be cut."""
-    return f"before layer{'s' * (len(cuts) > 1)} {ranges(cuts)}"
+    return f"before layer{'s' * (len(cuts) > 1)} {', '.join(range_texts(ranges(cuts)))}"
 
 
 def why_not_cut(cut: int, profile: SplitProfile) -> str:
@@ -93,17 +94,6 @@ def why_not_cut(cut: int, profile: SplitProfile) -> str:
     if first == last:
         return f"layer {first} shares state with those before"
     return f"layers {first} to {last} share state with those before"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """ "1–3, 8": ascending numbers, joined into ranges."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join("–".join(str(n) for n in run) for run in runs)
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:

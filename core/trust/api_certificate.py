@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.errors import TrustError
+from core.mac.system_command import answered
 from core.trust.private_files import private_folder, read_private, write_private
 
 _VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -65,7 +66,10 @@ def _names(path: Path, host: str) -> bool:
 
 def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    found = psutil.net_if_addrs().values()
+    try:
+        found = [*answered(psutil.net_if_addrs()).values()]
+    except OSError:  # its names and `host` are enough
+        found = []
     addresses = {each.address.partition("%")[0] for card in found for each in card if each.family in _ADDRESSES}
     names = sorted((addresses | own_names() | {host}) - _everywhere())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "macluster API")])

@@ -59,9 +59,8 @@ def logits_of(model: RingModel, parts: Sequence[list[int]]) -> mx.array:
 
 
 def compared(expected: mx.array, found: mx.array, tolerance: float) -> Outcome:
-    """Compare logits within `tolerance`, relative to the largest logit.
-
-    A different token is accepted where mlx_lm's own two best are closer to each other than the tolerance.
+    """Compare logits within `tolerance`, relative to the largest logit. A different token is accepted where mlx_lm's
+    own two best are closer to each other than the tolerance.
     """
     largest = max(1.0, _number(mx.abs(expected).max()))
     difference = _number(mx.abs(expected - found).max()) / largest

@@ -29,9 +29,7 @@ def load_draft(directory: Path, vocabulary: int) -> LoadedDraft:
 
 
 class LoadedDraft:
-    """Continues greedily. Tokens that it has read stay cached while the next history starts with them. After an MLX
-    error it proposes nothing. Raises GpuFault.
-    """
+    """Continues greedily, with what it has read cached; nothing after an MLX error. Raises GpuFault."""
 
     def __init__(self, layers: Slice, vocabulary: int) -> None:
         self._layers, self._vocabulary = layers, vocabulary

@@ -210,14 +210,10 @@ class Head:
         sealed_s = self.pipeline.sealed_s
         self._put_work(work)
         if isinstance(work, Chunk | Step) and (seal_s := self.pipeline.sealed_s - sealed_s) > 0:
-            self._note_departure(work, seal_s)
-
-    def _note_departure(self, work: Chunk | Step, seal_s: float) -> None:
-        """Note that work left; rows that share a frame share its time."""
-        now, is_step = monotonic(), isinstance(work, Step)
-        for row in filter(None, map(self._rows.get, work.requests)):
-            if departed := row.departed(seal_s, now, is_step=is_step):
-                self._report(departed)
+            now = monotonic()
+            for row in filter(None, map(self._rows.get, work.requests)):  # rows that share a frame share its time
+                if departed := row.departed(seal_s, now, is_step=isinstance(work, Step)):
+                    self._report(departed)
 
     def _put_work(self, work: Work | None) -> None:
         match work:
@@ -299,9 +295,7 @@ class Head:
         self._report(PromptLogprobs(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:
-        """Choose the tokens of each row of `step`. If the next step does not need them, it is sent before they are read
-        and reported. Raises StageFailed if MLX can't compute them.
-        """
+        """Choose the tokens of a step; if the next step doesn't need them, it is sent first. Raises StageFailed."""
         alive = self._scheduler.counting(step)
         if answer.logits is None or step.drafts or not alive:
             self._take(step, self._choice.confirm(step, answer, alive))

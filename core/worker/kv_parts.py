@@ -76,9 +76,7 @@ class Exchange:
         self._taken.clear()
 
     def answer(self, handle: int, part: KvPart) -> KvPart:
-        """Answer a part of a cache of this stage. Raises ProtocolError for requests that no honest head sends,
-        SessionError if the bytes are no such cache, StageFailed.
-        """
+        """Answer a part of a cache of this stage. Raises ProtocolError, SessionError for wrong bytes, StageFailed."""
         return self._give(handle, part) if part.verb is Verb.FETCH else self._take(handle, part)
 
     def _give(self, handle: int, part: KvPart) -> KvPart:

@@ -135,9 +135,7 @@ class Worker:
                 self._break(error)
 
     def _wait(self, timeout_s: float) -> None:
-        """Wait for the node, and on a ring for frames (an idle head gets only repeated ones), until the last step is
-        due for report.
-        """
+        """Wait for the node, and on a ring for frames, until the last step is due for report."""
         held = self._held
         steps = held.stage.meter.steps if held else None
         if steps and steps.due is not None:
@@ -351,9 +349,7 @@ class Worker:
             self._report(messages.Unproved(plan_gen=plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
-        """After a link error: report why round the ring, close both links, keep layers and caches. A rank ends, since
-        the state of its reduces is unknown.
-        """
+        """Report a link error round the ring, close both links, keep layers and caches. A rank ends instead."""
         if self._held is None:  # it never joined: without a place in a ring this process is useless
             raise error
         self._unlink(error.problem)

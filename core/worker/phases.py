@@ -32,9 +32,7 @@ class _Noted(NamedTuple):
 
 
 class PhaseClock:
-    """Records phases. A stage that isn't traced has none, so tracing costs it nothing; a traced one only appends names
-    and times, from which `take` builds readable turns.
-    """
+    """Records phases of a traced stage: names and times, from which `take` builds readable turns."""
 
     __slots__ = ("_began", "_laps", "_turns", "work")
 

@@ -101,9 +101,7 @@ class Pipeline:
 
     @property
     def goes_ahead(self) -> bool:
-        """Whether a step may be put before its tokens are known. New keys need a ring at rest, and other ranks need the
-        tokens, unless the group distributes them.
-        """
+        """Whether a step may go before its tokens are known: not if keys are due, or other ranks need them."""
         return not self.needs_new_keys and (not self._are_ranks or self.stage.layers.shares_tokens)
 
     @property

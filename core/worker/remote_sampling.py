@@ -15,7 +15,7 @@ from core.engine.sampling import Picked, RowSampler, pick_all, pick_each
 from core.errors import ProtocolError, UsageError
 from core.link.frames import Buffer
 from core.settings import MAX_CONTROL_BODY, MAX_LANE_ROWS
-from core.worker.work_frames import UNREADABLE, Wrote
+from core.worker.work_frames import Wrote, decoded
 
 ROWS_LIMIT: Final = 16 * MAX_LANE_ROWS
 ADMISSION_BYTES: Final = MAX_CONTROL_BODY // 2
@@ -93,10 +93,7 @@ def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
 
 def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) -> list[list[Picked]]:
     """Check tokens from another Mac: `rows` rows, `positions` tokens each. Raises ProtocolError."""
-    try:
-        told = _choices.decode(payload)
-    except UNREADABLE as error:
-        raise ProtocolError("A token frame does not decode.") from error
+    told = decoded(_choices.decode, payload, "A token frame")
     if len(told) != rows or any(len(row) != positions for row in told):
         raise ProtocolError(f"A token frame came with {[len(row) for row in told]} tokens for {rows} rows.")
     choices = [choice for row in told for choice in row]

@@ -35,9 +35,7 @@ class Source(Protocol):
 
 
 class _Restoration:
-    """A request that waits until `handle` holds its first `tokens` tokens. `due`: spans still to be sent; `count`:
-    spans sent.
-    """
+    """A request that waits for its first `tokens` tokens in `handle`. `due`: spans to send; `count`: spans sent."""
 
     def __init__(self, request: Request, handle: int, tokens: int, source: Source) -> None:
         self.request, self.handle, self.tokens, self.source = request, handle, tokens, source

@@ -10,8 +10,8 @@ nothing (ACK).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ WORK_TYPES: Final = TOKEN_TYPES | {
     FrameType.ACK,
     FrameType.ERROR,
 }
+_T = TypeVar("_T")
 TEXT_LIMIT: Final = 500
 NO_REQUEST: Final = bytes(16)
 NO_STEP: Final = 0  # an ERROR that belongs to no work: the ring breaks
@@ -132,15 +133,20 @@ def read_work(frame: Frame) -> tuple[WorkFrame, int]:
     return work, base
 
 
+def decoded(decode: Callable[[Buffer], _T], payload: Buffer, what: str) -> _T:
+    """The value in a payload. Raises ProtocolError, naming it as `what`."""
+    try:
+        return decode(payload)
+    except UNREADABLE as error:
+        raise ProtocolError(f"{what} does not decode.") from error
+
+
 def encode_orders(orders: Sequence[Order]) -> list[Buffer]:
     return [msgspec.msgpack.encode(tuple(orders))]
 
 
 def decode_orders(payload: Buffer) -> tuple[Order, ...]:
-    try:
-        return _orders.decode(payload)
-    except UNREADABLE as error:
-        raise ProtocolError("A composition does not decode.") from error
+    return decoded(_orders.decode, payload, "A composition")
 
 
 def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer]:
@@ -151,10 +157,7 @@ def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer
 
 def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
     """A stage's reason for a failure, cleaned, and the handles useless after it. Raises ProtocolError."""
-    try:
-        told = _failure.decode(payload)
-    except UNREADABLE as error:
-        raise ProtocolError("An error frame does not decode.") from error
+    told = decoded(_failure.decode, payload, "An error frame")
     kind, what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (told.kind, told.what, told.fix))
     return Problem(kind=kind, what=what, fix=fix), told.handles
 
@@ -177,7 +180,4 @@ def encode_resume_state(state: ResumeState) -> bytes:
 
 
 def decode_resume_state(frame: Frame) -> ResumeState:
-    try:
-        return _resume_state.decode(frame.body)
-    except UNREADABLE as error:
-        raise ProtocolError("A resume frame does not decode.") from error
+    return decoded(_resume_state.decode, frame.body, "A resume frame")

@@ -37,9 +37,7 @@ class WholeHash:
         self._turn, self._is_busy, self._is_of_use = threading.Lock(), False, True
 
     def add(self, block: int, data: bytes | memoryview) -> None:
-        """Report a block on disk. Hashes it once all earlier blocks are there, in the thread that brought the last of
-        them, while other threads continue. Raises OSError.
-        """
+        """Hash a block on disk, and later ones that came before it, once all earlier ones are there. Raises OSError."""
         with self._turn:
             self._is_of_use &= block not in self._came  # a second version may differ
             self._came.add(block)
@@ -116,9 +114,7 @@ class BlockWriter:
         return block_map.BlockMap(self._files, self._there)
 
     def put(self, name: str, block: int, data: bytes | memoryview, expected: bytes = b"") -> bool:
-        """Write a block, which counts after the next commit. False, and nothing is written, if `expected` is another
-        SHA-256.
-        """
+        """Write a block, which counts after the next commit. False, without writing, if its hash isn't `expected`."""
         sha256 = hashlib.sha256(data).digest()
         if expected and sha256 != expected:
             return False
@@ -159,10 +155,7 @@ class BlockWriter:
                 self._open.clear()
 
     def finish(self) -> None:
-        """After `close`: check the hash of each completed file, and set the map aside if no block is missing.
-
-        Raises TransferError, after dropping the damaged file.
-        """
+        """After `close`: check each completed file, set a full map aside. Raises TransferError for a damaged file."""
         lacks = self.map.missing_bytes > 0
         for name, facts in self._files.items():
             if lacks and (name not in self._grown or len(self._there[name]) < len(facts.blocks)):

@@ -33,10 +33,7 @@ class CacheSize(Value, frozen=True, kw_only=True):
 
 
 def rough_size(text: dict[str, Any]) -> CacheSize:
-    """Estimate of a layer's cache from the settings `text`, assuming full attention, as in most families.
-
-    Raises TypeError or ValueError for a setting that isn't a number.
-    """
+    """Estimate of a layer's cache, assuming full attention. Raises TypeError, ValueError for a non-number."""
     if rank := first(text, "kv_lora_rank"):
         numbers = rank + first(text, "qk_rope_head_dim")
     else:

@@ -77,9 +77,8 @@ class Catalog:
         return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
-        """Find a model by its full name, by the last part of it if unambiguous, or by its folder.
-
-        Raises UsageError if several models match, ModelNotFound, or the ModelError of a broken model.
+        """Find a model by its full name, by the last part of it if unambiguous, or by its folder. Raises UsageError if
+        several models match, ModelNotFound, or the ModelError of a broken model.
         """
         if model.startswith(_PATHS):
             return self._at(Path(os.path.expanduser(model)))
@@ -187,10 +186,7 @@ def _stamp(directory: Path) -> _Stamp:
 
 
 def _candidates(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders at or below `root` that hold a model or a part of one, and the model's name.
-
-    LM Studio keeps models in folders of their publishers.
-    """
+    """Folders at or below `root` that hold a model or a part of one, or a publisher's models; the models' names."""
     children = sorted(_folders(root))
     if root.name.startswith("models--"):
         yield from _named(_current_snapshot(root))

@@ -83,9 +83,8 @@ def name_of(directory: Path) -> str:
 
 
 def check_files(directory: Path) -> None:
-    """Raise BadModel unless every file of a model folder is regular and inside it.
-
-    Libraries open any file they find: a pipe would block the reader forever, a link could lead to another user's file.
+    """Raise BadModel unless every file of a model folder is regular and inside it. Libraries open any file they find: a
+    pipe would block the reader forever, a link could lead to another user's file.
     """
     for folder in (directory, directory / "additional_chat_templates"):
         for file in folder.iterdir() if folder.is_dir() else ():

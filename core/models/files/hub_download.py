@@ -55,9 +55,8 @@ class Wanted(NamedTuple):
 
 
 def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLimit) -> None:
-    """Download the missing files; the weights only of a model that can run here.
-
-    Raises TransferError, UnsupportedModel, BadModel, and huggingface_hub's errors.
+    """Download the missing files; the weights only of a model that can run here. Raises TransferError,
+    UnsupportedModel, BadModel, and huggingface_hub's errors.
     """
     patience = Patience(report)
     model = model_of(order.repo, order.revision, patience)

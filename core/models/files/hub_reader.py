@@ -85,10 +85,7 @@ class Patience:
 
 
 def in_threads(jobs: Iterable[Callable[[], object]], stop: threading.Event, meanwhile: Callable[[], None]) -> None:
-    """Run `jobs`, CONNECTIONS at a time, and call `meanwhile` every MEANWHILE_S seconds.
-
-    Raises the first error after the other jobs have ended, which `stop` hastens.
-    """
+    """Run `jobs`, CONNECTIONS at a time, and `meanwhile`. Raises the first error once all have ended, by `stop`."""
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         coming = {pool.submit(job) for job in jobs}
         try:
@@ -171,9 +168,8 @@ class HubReader:
 
 @contextmanager
 def reply_from(place: str, name: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-    """The successful response to a GET of `name`, uncompressed. Its body is not read yet, an error's body never.
-
-    Raises TransferError, and huggingface_hub's errors.
+    """The successful response to a GET of `name`, uncompressed. Its body is not read yet, an error's body never. Raises
+    TransferError, and huggingface_hub's errors.
     """
     for _ in range(MAX_REDIRECTS):
         sent = {**headers_for(place), "Accept-Encoding": "identity", **headers}

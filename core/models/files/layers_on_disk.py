@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from core.errors import ModelNotFound
 from core.models.files.block_map import BlockMap
 from core.models.files.layout import layer_of
-from core.models.files.parts import Part, Ranges, ranges
+from core.models.files.parts import Part, Ranges, range_texts, ranges
 from core.models.files.safetensors import SafetensorsHeader
 from core.settings import GB
 
@@ -37,7 +37,7 @@ def check_here(model: str, headers: Headers, there: BlockMap, tensors: Set[str])
 
 def layers_text(which: Ranges) -> str:
     """ "layers 0–3 and 8"."""
-    words = [f"{start}–{stop - 1}" if stop > start + 1 else f"{start}" for start, stop in which]
+    words = range_texts(which)
     numbers = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
     return f"layer {numbers}" if numbers.isdecimal() else f"layers {numbers}"
 

@@ -68,9 +68,7 @@ class Layout(Value, frozen=True, kw_only=True):
 def layout_of(
     config: dict[str, Any], tensors: Mapping[str, Tensor], name: str, tokenizer_file_bytes: int = 0
 ) -> Layout:
-    """Layout of the model `name`; `tokenizer_file_bytes`: size of its tokenizer.json, 0 if it is not known. Raises
-    BadModel if its tensors aren't a stack of layers.
-    """
+    """Layout of the model `name`. Raises BadModel if its tensors aren't a stack of layers."""
     text = text_config(config)
     unpacked = _is_unpacked(config)
     loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}

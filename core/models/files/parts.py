@@ -37,10 +37,7 @@ def parts_in(pieces: Mapping[str, Iterable[tuple[int, int]]]) -> tuple[Part, ...
 
 
 def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tuple[Part, ...]:
-    """Every file's header, which building any slice needs, and the bytes of `tensors`, in file order.
-
-    `headers` by file name. No two parts of a file touch.
-    """
+    """Every file's header, which any slice needs, and the bytes of `tensors`, in file order; no two parts touch."""
     parts: list[Part] = []
     for file, header in headers.items():
         wanted = [
@@ -60,6 +57,11 @@ def ranges(numbers: Iterable[int]) -> Ranges:
     """Group ascending numbers into half-open ranges."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     return tuple((run[0], run[-1] + 1) for run in runs)
+
+
+def range_texts(which: Ranges) -> list[str]:
+    """ "1–3", "8": half-open ranges for people."""
+    return [f"{start}–{stop - 1}" if stop > start + 1 else f"{start}" for start, stop in which]
 
 
 def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:

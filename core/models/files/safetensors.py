@@ -103,9 +103,8 @@ def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]
 
 
 def weight_names(files: Collection[str], index: Mapping[str, str] | None, model: str) -> list[str]:
-    """The safetensors files of a model among its `files`, sorted. `index`: its parsed index.
-
-    Raises BadModel without any, and if the index or a numbered set lists a missing file.
+    """The safetensors files of a model among its `files`, sorted. `index`: its parsed index. Raises BadModel without
+    any, and if the index or a numbered set lists a missing file.
     """
     found = sorted(fnmatch.filter(files, WEIGHT_PATTERN))
     for name in chain(_names_of_sets(found), sorted(set((index or {}).values()))):

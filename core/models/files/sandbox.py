@@ -177,10 +177,7 @@ def rss_of(process: psutil.Process) -> int:
 
 
 def answer(work: Callable[[], object], cpu_seconds: int) -> int:
-    """In the child: `confine`, then write the JSON result of `work`, or the Problem it raised, to standard output.
-
-    Returns the exit status, 0 or 1.
-    """
+    """In the child: `confine`, then print the JSON result of `work` or its Problem; returns the exit status."""
     output = os.dup(1)
     confine(cpu_seconds)
     os.dup2(2, 1)  # keeps libraries from printing into the answer

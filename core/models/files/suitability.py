@@ -71,10 +71,7 @@ def notes_on(settings: ModelSettings) -> tuple[str, ...]:
 
 
 def check_architecture(config: dict[str, Any], name: str) -> None:
-    """Raise UnsupportedModel if mlx-lm has no module for the `model_type`, or the model brings its own code.
-
-    Does nothing where mlx-lm is not installed.
-    """
+    """Raise UnsupportedModel if an installed mlx-lm has no such module, or the model brings its own code."""
     if "model_file" in config:
         raise UnsupportedModel(
             f"{name} brings its own code ({str(config['model_file'])!r:.100}), which macluster never runs.",

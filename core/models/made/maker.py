@@ -98,10 +98,7 @@ def _trained(vocab: int) -> str:
 
 
 def make_model(directory: Path, family: Family, *, seed: int, dtype: str, **sizes: int) -> None:
-    """Write a model of `sizes` (see `SIZES`) into `directory`, created if missing.
-
-    Special tokens have zeros in the head, so answers never end by themselves.
-    """
+    """Write a model of `sizes` (see `SIZES`) into `directory`; its answers never end by themselves."""
     directory.mkdir(parents=True, exist_ok=True)
     write_tokenizer(directory, sizes["vocab"])
     config = _config(sizes) | (_sliding(sizes["layers"]) if family == "llama_sliding" else {})

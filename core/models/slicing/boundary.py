@@ -113,10 +113,7 @@ class Boundary:
         return own + [mx.stack([sides[n] for n in numbers], axis=2) for _, numbers in self._groups]
 
     def unpack(self, arrays: Sequence[mx.array]) -> tuple[Any, Sides]:
-        """Restore a layer's return value, with None for unused parts, and the side inputs.
-
-        Raises StageFailed for arrays of another shape or type.
-        """
+        """A layer's return value, None for unused parts, and the side inputs. Raises StageFailed for other arrays."""
         lead = arrays[0].shape[:2] if arrays else ()
         found = [(a.ndim > 2 and a.shape[:2] == lead, a.shape[2:], a.dtype) for a in arrays]
         if found != [(True, tail, dtype) for tail, dtype in self.kinds]:

@@ -41,9 +41,8 @@ def dry_length(caches: Sequence[Any], tokens: int) -> int:
 
 
 def outline(cache: Any, tokens: int) -> Any:
-    """A settled cache of `tokens` tokens with unevaluated zeros.
-
-    `cache`: one of the same layer after a dry forward of `dry_length` tokens.
+    """A settled cache of `tokens` tokens with unevaluated zeros. `cache`: one of the same layer after a dry forward of
+    `dry_length` tokens.
     """
     made = settled(cache)
     for part in parts(made):
@@ -76,7 +75,6 @@ class Piece(NamedTuple):
 
 def cut(cache: Any, start: int, stop: int) -> Piece:
     """Entries of a plain row's cache for the tokens [start, stop), not evaluated; a window may hold only the last ones.
-
     Raises SessionError if the cache cannot be cut at a token, or lacks these tokens.
     """
     if any(
@@ -96,7 +94,6 @@ def cut(cache: Any, start: int, stop: int) -> Piece:
 
 def paste(cache: Any, start: int, stop: int, data: Buffer | None) -> None:
     """Load the bytes of a `cut` into `cache`, an `outline`; not evaluated. A window may lack entries it doesn't need.
-
     Raises SessionError if they don't fit; the cache is unusable then.
     """
     holes, window = arrays(cache), _window(cache)

@@ -95,10 +95,7 @@ class SliceCaches:
         return [caches[i] for i in self.indices]
 
     def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Merge rows prefilled alone into one list, in order, padding shorter rows on the left.
-
-        Needs a model that `core.models.slicing.measured_caches.one_row` allows to share a batch.
-        """
+        """Merge rows prefilled alone, padding shorter ones on the left, for a model whose rows can share a batch."""
         return self.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in self.indices})
 
     def extend(self, caches: list[Any], more: Sequence[Any]) -> list[Any]:
@@ -149,9 +146,8 @@ class SliceCaches:
         return caches
 
     def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
-        """Quantise the slice's plain caches to `bits` bits, like mlx-lm's `kv_bits` after each step.
-
-        Such rows cannot be merged. Raises UnsupportedModel if mlx-lm cannot quantise a cache of this family.
+        """Quantise the slice's plain caches to `bits` bits, like mlx-lm's `kv_bits` after each step. Such rows cannot
+        be merged. Raises UnsupportedModel if mlx-lm cannot quantise a cache of this family.
         """
         try:
             own = {i: quantised(caches[i], bits) for i in self.indices}

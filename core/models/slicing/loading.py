@@ -65,7 +65,11 @@ def load_slice(
     _check_on_disk(folder, Built(model, tensors), own)
     tensors.clear()
     if not rank:  # parts of different ranks look alike
-        own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
+        own |= {
+            path: array
+            for path, array in (held or {}).items()
+            if path in own and (array.shape, array.dtype) == (own[path].shape, own[path].dtype)
+        }
     if held:
         held.clear()
         mx.clear_cache()
@@ -91,9 +95,8 @@ def load_whole(folder: ModelFolder, on_progress: Progress) -> nn.Module:
 
 
 def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
-    """Byte ranges that `load_slice` reads for the same slice, headers included. Raises as it does.
-
-    Needs correct JSON files, headers and file lengths; reads no tensor.
+    """Byte ranges that `load_slice` reads for the same slice, headers included. Raises as it does. Needs correct JSON
+    files, headers and file lengths; reads no tensor.
     """
     model, tensors = build(folder)
     probe = dry_run(model, folder.name)
@@ -109,9 +112,7 @@ def build_lazily(folder: ModelFolder) -> nn.Module:
 
 @contextmanager
 def weightless(model: nn.Module) -> Iterator[None]:
-    """Replace a lazily built model's weights by zeros without memory, for families whose forward reads values; drops
-    state made from the zeros afterwards.
-    """
+    """Replace a lazily built model's weights by zeros without memory, and drop state made from them afterwards."""
     before = [(module, dict(module), dict(vars(module))) for module in model.modules()]
     promises = model.parameters()
     model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
@@ -153,10 +154,6 @@ def _check_on_disk(folder: ModelFolder, built: Built, own: Mapping[str, mx.array
         check_compared(folder.path)
         needed = origins(built.tensors, [*own.values(), *_private_arrays(built.model)])
         check_here(folder.name, folder.headers, folder.there, needed)
-
-
-def _is_like(one: mx.array, other: mx.array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _evaluate(

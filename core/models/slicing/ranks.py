@@ -35,9 +35,8 @@ class Rank:
 
 
 def shard(model: nn.Module, rank: Rank) -> dict[str, Cut]:
-    """Reduce the lazily built `model` to the part of `rank`; returns the cuts of its parameters, by path.
-
-    Raises UnsupportedModel if mlx-lm cannot divide this family, or not among `rank.count`; `model` is unusable then.
+    """Reduce the lazily built `model` to the part of `rank`; returns the cuts of its parameters, by path. Raises
+    UnsupportedModel if mlx-lm cannot divide this family, or not among `rank.count`; `model` is unusable then.
     """
     inner = _sharder(model)
     if inner is None:

@@ -99,9 +99,8 @@ class Slice:
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
 
     def join(self, group: mx.distributed.Group, *, shares_tokens: bool) -> None:
-        """Compute with the other ranks from now on. `shares_tokens`: a sum needs no Python, which may run ahead.
-
-        Raises StageFailed if the parts of this model don't fit together, before anything is computed.
+        """Compute with the other ranks from now on. `shares_tokens`: a sum needs no Python, which may run ahead. Raises
+        StageFailed if the parts of this model don't fit together, before anything is computed.
         """
         assert self.rank is not None
         join(self.model, self.rank, group)
@@ -114,18 +113,14 @@ class Slice:
             ) from error
 
     def shared(self, tokens: mx.array) -> mx.array:
-        """Token ids [B, L], possibly not computed yet, from the first rank on every rank; the others pass zeros.
-
-        Clips them, so that no layer reads outside its arrays.
-        """
+        """The first rank's token ids [B, L] on every rank, clipped, perhaps not computed yet; others pass zeros."""
         assert self.shares_tokens
         together = mx.distributed.all_sum(tokens.astype(mx.int32), group=self._group)
         return mx.clip(together, 0, self.vocab_size - 1)
 
     def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
-        """Cache list of a plain row of `tokens` tokens, at least one, in `bits` bits if given.
-
-        Holds unevaluated zeros until every own cache is filled (`core.models.slicing.cache_state`).
+        """Cache list of a plain row of `tokens` tokens, at least one, in `bits` bits if given. Holds unevaluated zeros
+        until every own cache is filled (`core.models.slicing.cache_state`).
         """
         caches = self.caches.new()
         self._dry_run(caches, cache_state.dry_length(self.caches.own(caches), tokens))
@@ -135,7 +130,6 @@ class Slice:
 
     def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
         """Run token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
-
         `position`: tokens already in the caches, or one number per row.
         """
         if not self._embeds or not self._cuts:
@@ -145,9 +139,8 @@ class Slice:
         return self._forward(tokens, caches, None, max(self.stop - 1, last))
 
     def run(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
-        """Run boundary arrays [B, L, ...] through the own layers. `position`: tokens in the caches, or per row.
-
-        Raises StageFailed for arrays that the layer before `start` cannot return.
+        """Run boundary arrays [B, L, ...] through the own layers. `position`: tokens in the caches, or per row. Raises
+        StageFailed for arrays that the layer before `start` cannot return.
         """
         if self.start == 0:
             raise StageFailed("This stage begins with the embedding; it takes token ids.")
@@ -194,7 +187,6 @@ class Slice:
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
     ) -> mx.array:
         """Norm and head on the last layer's arrays, [B, L, ...] each: logits [B, V] of the last position, or [B, L, V].
-
         Only reads the caches. Raises StageFailed for arrays that the last layer cannot return.
         """
         if not self._outputs or not self._cuts:

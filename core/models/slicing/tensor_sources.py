@@ -18,9 +18,8 @@ _PROMISE: Final = re.compile(r"^\{ (\d+) \[label =\"Load\"", re.MULTILINE)
 
 
 def origins(tensors: Mapping[str, mx.array], arrays: Iterable[mx.array]) -> frozenset[str]:
-    """Names of the `tensors` (as returned by `mx.load`) that are read when `arrays` are evaluated.
-
-    A tensor that was already evaluated is no longer in the graph; it counts, because building the arrays needed it.
+    """Names of the `tensors` (as returned by `mx.load`) that are read when `arrays` are evaluated. A tensor that was
+    already evaluated is no longer in the graph; it counts, because building the arrays needed it.
     """
     promises = {name: _promises([tensor]) for name, tensor in tensors.items()}
     wanted = _promises(arrays)

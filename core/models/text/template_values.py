@@ -18,9 +18,8 @@ def spec_of(tool: Tool) -> dict[str, Any]:
 
 
 def said_before(messages: Sequence[Message], *, parsed: bool) -> list[dict[str, Any]]:
-    """Messages of a conversation; arguments of calls as objects if `parsed`, else as text.
-
-    Tool results get their tool's name, because some templates need it.
+    """Messages of a conversation; arguments of calls as objects if `parsed`, else as text. Tool results get their
+    tool's name, because some templates need it.
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [_turn(message, names, parsed) for message in messages]

@@ -126,9 +126,7 @@ class Tokens:
 
     @classmethod
     def load(cls, directory: Path, checks: Run = run_one) -> Tokens:
-        """Load the tokenizer in `directory`, offline and without its code; grammars are checked first in a child that
-        `checks` runs. Raises ModelNotFound, BadModel.
-        """
+        """Load a tokenizer offline, without its code; `checks` checks grammars. Raises ModelNotFound, BadModel."""
         settings = read_settings(directory)  # checks file sizes, because transformers opens any file
         check_suitable(settings)
         generation = settings.json("generation_config.json")

@@ -22,10 +22,7 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(directory: Path, size: int) -> Vocabulary:
-    """Read the vocabulary of the model in `directory`, for ids below `size`.
-
-    Raises BadModel, and UnsupportedModel if its tokens aren't pieces of text.
-    """
+    """The vocabulary in `directory`, for ids below `size`. Raises BadModel, UnsupportedModel for other tokens."""
     content = read_json(directory, "tokenizer.json")
     with judged(directory):
         decoders = set(_types(content.get("decoder"))) if content else set()
@@ -46,10 +43,7 @@ def read_vocabulary(directory: Path, size: int) -> Vocabulary:
 
 
 def ids_fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over the text of each token id; models with equal hashes can share token ids.
-
-    Raises BadModel, and UnsupportedModel without a tokenizer.json.
-    """
+    """Hex SHA-256 of all tokens; models with equal ones can share ids. Raises BadModel, UnsupportedModel."""
     content = read_json(directory, "tokenizer.json")
     with judged(directory):
         if content is None:

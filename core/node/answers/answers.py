@@ -262,17 +262,7 @@ class Answers:
             self._unwritten(running, error)
             return
         self._log_sync.written(running)
-        self._bus.publish(
-            TokenEvent(
-                request_id=report.request_id,
-                index=report.index,
-                token=report.token,
-                text=text,
-                logprob=report.logprob,
-                top=report.top,
-                names=decoded.names,
-            )
-        )
+        self._bus.publish(TokenEvent(**msgspec.structs.asdict(report), text=text, names=decoded.names))
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
         else:

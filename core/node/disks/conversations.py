@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from core.errors import MaclusterError, SessionError, UsageError
-from core.requests.body import Done
 from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
 from core.settings import Home
 from core.trust.file_formats import check_format
@@ -65,12 +64,11 @@ class Conversations:
             old = await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
             return await asyncio.to_thread(self._put, msgspec.structs.replace(old, title=wanted.title))
 
-    async def delete(self, wanted: ConversationId) -> Done:
+    async def delete(self, wanted: ConversationId) -> None:
         """Delete a conversation and its key. Raises UsageError if it doesn't exist, SessionError."""
         async with self._writing:
             path = self._existing(wanted.id)
             await asyncio.to_thread(forget, path, SessionError)
-        return Done()
 
     def _put(self, conversation: Conversation) -> ConversationInfo:
         data = _PREFIX.pack(MAGIC, FORMAT) + msgspec.msgpack.encode(conversation)

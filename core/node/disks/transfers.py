@@ -25,7 +25,6 @@ from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import QueuedTransfer, TransferProgress
 from core.node.peers.mesh import Mesh
-from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
 STOP_S: Final = 5.0
@@ -48,14 +47,13 @@ class Transfers:
         self.rates: dict[str, float] = {}
         self._there: dict[str, int] = {}
 
-    async def download(self, wanted: DownloadRequest) -> Done:
+    async def download(self, wanted: DownloadRequest) -> None:
         """Start or resume a download from the hub. Raises Busy."""
         limit = wanted.bytes_per_s
         first = Transfer(model=wanted.repo, mac=self._device_id, state="asking", limit_bytes_per_s=limit)
         self.own.begin(QueuedTransfer(first=first, download=wanted))
-        return Done()
 
-    async def copy(self, wanted: CopyRequest) -> Done:
+    async def copy(self, wanted: CopyRequest) -> None:
         """Start copying a model, or part of it, to Macs' disks. Raises ModelNotFound, NotPaired, Busy, UsageError."""
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
         asked = PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
@@ -75,7 +73,6 @@ class Transfers:
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
-        return Done()
 
     async def bring(self, wanted: CopyRequest, show: Callable[[Transfer], None]) -> None:
         """Copy to one Mac and wait for the end; `show` gets the progress. Cancelling stops the copy. Raises as `copy`,
@@ -108,7 +105,7 @@ class Transfers:
                     if event.is_over:
                         return
 
-    async def change(self, order: TransferOrder) -> Done:
+    async def change(self, order: TransferOrder) -> None:
         """Stop, pause, resume or limit transfers here and on Macs that copy for this one; received data is kept.
 
         Raises UsageError if there is no such transfer.
@@ -118,7 +115,6 @@ class Transfers:
             raise UsageError(f"There is no transfer to {order.what}.", "`macluster transfers` lists the transfers.")
         for transfer in meant:
             await self._change(transfer.mac, transfer.fingerprint, order)
-        return Done()
 
     async def _change(self, mac: str, fingerprint: str, order: TransferOrder) -> None:
         if mac == self._device_id:
@@ -216,9 +212,8 @@ class Transfers:
         await self._copying.fetch(sources, model, progress, parts_in(transfer.parts), warn)
 
     def _warn(self, model: str, source: str, what: str) -> None:
-        name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
         again = "It is requested again, from another Mac if possible."
-        self._journal.warn(f"{model}: {what} from {name} arrived damaged. {again}")
+        self._journal.warn(f"{model}: {what} from {self._bus.now.name_of(source)} arrived damaged. {again}")
 
 
 def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:

@@ -23,7 +23,6 @@ from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import FIGURES_S, Paths
 from core.rates import Rate, Throttle, TokenBucket
-from core.requests.body import Done
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.trust.levels import carries_prompts
 from core.trust.name_matching import pick
@@ -89,10 +88,9 @@ class SpeedTests:
         answering = was_answering or bool(self._bus.now.running)
         return msgspec.structs.replace(result, source=source, target=target, answering=answering)
 
-    async def stop(self) -> Done:
+    async def stop(self) -> None:
         if self._test and not self._test.asker:
             self._test.work.cancel()
-        return Done()
 
     def close(self) -> None:
         if self._test:

@@ -53,7 +53,11 @@ class ClientAdmission:
         if owner is None and not self._options.no_key:
             return refused(401, "The API key is missing or wrong. `macluster serve --new-key NAME` makes one.")
         request[OWNER] = owner or ""
-        return await self._counted(request[OWNER], request, handler)
+        if self._clients.asking(request[OWNER]) >= MAX_PER_KEY:
+            what = f"This key has {MAX_PER_KEY} requests in progress, the most allowed."
+            raise Busy(what, "Try again when one of them is done.")
+        with self._clients.counted(request[OWNER], request), self._places.let_in(request):
+            return await handler(request)
 
     async def add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
         """Add the CORS headers for allowed origins."""
@@ -65,13 +69,6 @@ class ClientAdmission:
                 reply.headers["Access-Control-Allow-Methods"] = "GET, POST, DELETE"
                 wanted = request.headers.get("Access-Control-Request-Headers", "Authorization, Content-Type, X-Api-Key")
                 reply.headers["Access-Control-Allow-Headers"] = wanted
-
-    async def _counted(self, owner: str, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._clients.asking(owner) >= MAX_PER_KEY:
-            what = f"This key has {MAX_PER_KEY} requests in progress, the most allowed."
-            raise Busy(what, "Try again when one of them is done.")
-        with self._clients.counted(owner, request), self._places.let_in(request):
-            return await handler(request)
 
     def _is_ours(self, host: str) -> bool:
         """Whether `host` is this Mac. Against DNS rebinding, other names that resolve to it are refused."""

@@ -39,9 +39,6 @@ class RequestQueue:
         finally:
             self._leave(rows)
 
-    def look(self) -> None:
-        self._admit()
-
     async def _wait(self, rows: int, model: str) -> None:
         if not self._waiting and self._has_room(rows, model):
             self._enter(rows, model)
@@ -54,18 +51,18 @@ class RequestQueue:
             await mine.turn
         except asyncio.CancelledError:
             if mine.turn.cancelled():
-                with suppress(ValueError):  # `_admit` may have passed it over
+                with suppress(ValueError):  # `look` may have passed it over
                     self._waiting.remove(mine)
-                self._admit()
+                self.look()
             else:
                 self._leave(rows)
             raise
 
     def _leave(self, rows: int) -> None:
         self._running -= rows
-        self._admit()
+        self.look()
 
-    def _admit(self) -> None:
+    def look(self) -> None:
         while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
             first = self._waiting.popleft()
             if not first.turn.cancelled():  # a cancelled request notices a moment later

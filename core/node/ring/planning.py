@@ -11,16 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from core.errors import (
-    MaclusterError,
-    ModelError,
-    ModelMismatch,
-    ModelNotFound,
-    PlanError,
-    Problem,
-    UsageError,
-    error_from,
-)
+from core import errors
 from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
@@ -119,7 +110,7 @@ class Planning:
             drafter = await self._drafter(request, entry)
             preview = await self._preview(entry, request, await self._profiles.of(entry), macs, drafter)
             return await self._profiles.with_parts(entry, preview) if parts else preview
-        except MaclusterError as error:
+        except errors.MaclusterError as error:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
@@ -141,7 +132,7 @@ class Planning:
         reader = (await self._with_reader(gone)).prefill
         request = msgspec.structs.replace(request, prefill=reader if reader not in without else "off")
         for more in _with_less(request):
-            with suppress(PlanError, ModelError, UsageError):
+            with suppress(errors.PlanError, errors.ModelError, errors.UsageError):
                 return await self._plan_on(more, without, no_group)
         return await self._plan_on(msgspec.structs.replace(request, prefill="off", draft=None), without, no_group)
 
@@ -154,7 +145,7 @@ class Planning:
         whole = [mac for mac in macs if mac in holdings.whole]
         if holdings.missing(planned.plan) and macs[0] in whole:
             others = {*without, *(mac for mac in macs if mac not in whole)}
-            with suppress(PlanError):
+            with suppress(errors.PlanError):
                 return await self._plan(request, options_after_loss(request, len(whole)), others, no_group)
         return await self._with_lacks(planned, request)
 
@@ -176,7 +167,7 @@ class Planning:
             balance="memory",
             rdma=False,
         )
-        with suppress(PlanError, UsageError):
+        with suppress(errors.PlanError, errors.UsageError):
             return await self._with_lacks(await self._plan(request, how, others), request)
         return None
 
@@ -206,10 +197,10 @@ class Planning:
         own, *others = self._peers.linked()
         if own.device_id == request.prefill:
             what = f"{own.name} leads this plan, so it can't be the prefill Mac."
-            raise UsageError(what, "Name another Mac with --prefill.")
+            raise errors.UsageError(what, "Name another Mac with --prefill.")
         if own.device_id in request.without:
             what = f"{own.name} leads this plan, so it can't be left out."
-            raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
+            raise errors.UsageError(what, "Leave out other Macs, or load the model on one of them.")
         return [own, *(peer for peer in others if peer.device_id not in (*request.without, request.prefill))]
 
     async def _plan(
@@ -228,8 +219,8 @@ class Planning:
         facts["no_group"] = no_group
         try:
             plan = await asyncio.to_thread(make_plan, plan_gen=self._plan_gen, **facts, **how)
-        except PlanError as error:
-            raise error_from(self._with_apart(error.problem)) from error
+        except errors.PlanError as error:
+            raise errors.error_from(self._with_apart(error.problem)) from error
         plan = self._completed(plan, request, facts, entry, drafter)
         verify = False
         if request.verify:
@@ -246,7 +237,7 @@ class Planning:
         ids = [await asyncio.to_thread(ids_fingerprint, Path(each.path)) for each in (entry, draft)]
         if ids[0] != ids[1]:
             what = f"{draft.name} can't draft for {entry.name}: their tokenizers differ ({ids[1][:12]}, {ids[0][:12]})."
-            raise ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
+            raise errors.ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
         return _Drafter(draft.name, await self._models.layout(draft), Path(draft.path))
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
@@ -255,7 +246,9 @@ class Planning:
         return self._listed(entry, preview, entry.path)
 
     def _absent(self, held: HeldModel) -> ModelChoice:
-        problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
+        problem = errors.ModelNotFound(
+            f"{held.name} is not on this Mac.", "Copy it here: d in the list of models."
+        ).problem
         return self._listed(held, PlanPreview(problem=problem, total_bytes=held.total_bytes))
 
     def _listed(self, model: ModelEntry | HeldModel, preview: PlanPreview, path: str = "") -> ModelChoice:
@@ -286,7 +279,7 @@ class Planning:
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
-        except MaclusterError as error:
+        except errors.MaclusterError as error:
             return PlanPreview(problem=error.problem)
         facts = self._facts(entry, layout, profile, macs, drafter)
         preview = await asyncio.to_thread(preview_of, request, **facts)
@@ -302,7 +295,7 @@ class Planning:
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
             self._inventory.lacking(split)
-        except ModelNotFound as error:
+        except errors.ModelNotFound as error:
             preview = msgspec.structs.replace(preview, plan=None, draft=split, problem=preview.problem or error.problem)
         return msgspec.structs.replace(
             preview,
@@ -341,7 +334,7 @@ class Planning:
         plan = with_draft(plan, drafter.on(macs[0], plan.context))
         return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes, *self._peers.apart()))
 
-    def _with_apart(self, problem: Problem) -> Problem:
+    def _with_apart(self, problem: errors.Problem) -> errors.Problem:
         """Macs of other versions may be what a plan lacks."""
         return msgspec.structs.replace(problem, fix=" ".join([problem.fix, *self._peers.apart()]))
 

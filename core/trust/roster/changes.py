@@ -12,7 +12,7 @@ from core.errors import RosterError, UsageError
 from core.text import clean_name, name_bytes
 from core.trust.identity import Identity, device_id_of, text_id
 from core.trust.roster.acceptance import accept
-from core.trust.roster.format import NO_HASH, Member, Revoked, Role, Roster, words
+from core.trust.roster.format import NO_HASH, Member, Revoked, Role, Roster, new_member, words
 from core.trust.roster.key_rotation import Rotation, check_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member, check_recovery_key
 
@@ -21,14 +21,7 @@ Signer = Identity | RecoveryKey
 
 def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:
     """First roster: this Mac alone, as admin. `cluster_id` is 16 random bytes."""
-    founder = Member(
-        device_id=identity.device_id,
-        public=identity.public,
-        role=Role.ADMIN,
-        level="paired",
-        added_epoch=1,
-        raw_name=name_bytes(name),
-    )
+    founder = new_member(identity.public, name_bytes(name), 1, Role.ADMIN)
     first = Roster(cluster_id=cluster_id, epoch=1, prev_hash=NO_HASH, members=(founder,), signer_id=identity.device_id)
     return accept(None, _sign(first, identity))
 

@@ -20,7 +20,7 @@ import msgspec
 from core.errors import RosterError
 from core.events import Level
 from core.text import NAME_BYTES, Clean, clean_name
-from core.trust.identity import is_signed, text_id
+from core.trust.identity import device_id_of, is_signed, text_id
 from core.trust.levels import LEVELS, rank
 
 SUITE: Final = 1
@@ -61,6 +61,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
+
+
+def new_member(public: bytes, raw_name: bytes, epoch: int, role: Role = Role.MEMBER, level: Level = "paired") -> Member:
+    """The entry of a key that is added in `epoch`."""
+    return Member(
+        device_id=device_id_of(public), public=public, role=role, level=level, added_epoch=epoch, raw_name=raw_name
+    )
 
 
 class Revoked(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from core.trust.identity import MAX_CERTIFICATE, Identity, certificate_key
 from core.trust.pairing import Confirmed
 from core.trust.roster.bundle import encode_bundle
 from core.trust.roster.changes import add, found
-from core.trust.roster.format import Member, Role, Roster, encode
+from core.trust.roster.format import Roster, encode, new_member
 
 NO_CLUSTER: Final = bytes(16)
 
@@ -87,7 +87,7 @@ def check_certificate(card: Card, peer: Confirmed) -> None:
 
 def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed, theirs: Card) -> bytes:
     first = found(identity, name, cluster_id)
-    second = add(first, identity, _as_member(peer, 2))
+    second = add(first, identity, new_member(peer.public, peer.raw_name, 2))
     certificates = [identity.certificate_der, theirs.certificate]
     return encode_bundle(second.stand, [encode(first), encode(second)], certificates)
 
@@ -95,7 +95,7 @@ def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed
 def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> bytes:
     """Bundle with a roster that contains the peer; no new epoch if it is a member already. Raises RosterError."""
     if roster.member(peer.device_id) is None:
-        roster = add(roster, identity, _as_member(peer, roster.epoch + 1))
+        roster = add(roster, identity, new_member(peer.public, peer.raw_name, roster.epoch + 1))
     return encode_bundle(roster.stand, [encode(roster)], [theirs.certificate])
 
 
@@ -106,14 +106,3 @@ def check_joined(roster: Roster, identity: Identity, peer: Confirmed, theirs: Ca
         raise PairingError("The other Mac sent a roster that does not hold both Macs.")
     if theirs.cluster_id not in (NO_CLUSTER, roster.cluster_id):
         raise PairingError("The other Mac sent the roster of another cluster.")
-
-
-def _as_member(peer: Confirmed, epoch: int) -> Member:
-    return Member(
-        device_id=peer.device_id,
-        public=peer.public,
-        role=Role.MEMBER,
-        level="paired",
-        added_epoch=epoch,
-        raw_name=peer.raw_name,
-    )

@@ -18,7 +18,7 @@ from mnemonic import Mnemonic
 from core.errors import RosterError, UsageError
 from core.text import clean_name
 from core.trust.identity import device_id_of
-from core.trust.roster.format import Member, Role, Roster
+from core.trust.roster.format import Member, Role, Roster, new_member
 
 WORDS: Final = 24
 
@@ -76,14 +76,7 @@ def check_recovery_key(roster: Roster, key: RecoveryKey) -> None:
 
 def as_member(public: bytes, epoch: int) -> Member:
     """A recovery key's roster entry; "unpaired", so that it never counts as a Mac that may see prompts."""
-    return Member(
-        device_id=device_id_of(public),
-        public=public,
-        role=Role.RECOVERY,
-        level="unpaired",
-        added_epoch=epoch,
-        raw_name=b"recovery key",
-    )
+    return new_member(public, b"recovery key", epoch, Role.RECOVERY, "unpaired")
 
 
 @cache

@@ -16,6 +16,7 @@ from unittest.mock import ANY
 from urllib.parse import quote, urlsplit
 
 import httpx2
+import psutil
 import pytest
 from aiohttp import web
 
@@ -159,6 +160,13 @@ def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Pa
     assert server_context(tmp_path, b"s" * 32, "203.0.113.7")[1] != first
     assert (tmp_path / "api.pem").stat().st_mode & 0o777 == 0o600
     assert b"ENCRYPTED" in (tmp_path / "api.pem").read_bytes()
+
+
+def test_a_certificate_is_made_without_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: None)
+    context, fingerprint = server_context(tmp_path / "api", bytes(32), "192.0.2.7")
+    assert context
+    assert len(fingerprint) == 64
 
 
 @pytest.mark.promise("T9")
