@@ -14,10 +14,9 @@ from tests.support.planning import REVERSE
 from tui.state import state
 from tui.state.hops import Ring, ring_of
 from tui.state.state import UiState
-from tui.state.token_position import ROUND_S, RingTrip, position_of, ring_trip_of
 from tui.widgets.hop_table import hops_content, percent, slowest_words
 from tui.widgets.layer_bar import layer_bar, part_starts
-from tui.widgets.token_bar import TokenBar, token_bar_content
+from tui.widgets.token_bar import ROUND_S, RingTrip, TokenBar, position_of, ring_trip_of, token_bar_content
 
 RING = ("HEAD", "B", "C")
 
