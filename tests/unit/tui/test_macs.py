@@ -15,11 +15,11 @@ from core.requests.trust import TrustedMac
 from tests.support.screen_events import PLAN
 from tui.control.messages import MacAction
 from tui.screens.check import check_content, check_text, check_title
+from tui.screens.pairing import about_content
 from tui.screens.peer import peer_content, peer_title
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.cluster_strip import strip_content
-from tui.widgets.pairing_text import about_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.welcome import is_before_first_answer, is_first_run, welcome_content
 

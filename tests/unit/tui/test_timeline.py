@@ -15,10 +15,8 @@ from core.requests.trace import PHASES, Phase, PhaseTurn, StageTrace, TraceReque
 from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
-from tui.screens.timeline import TimelineScreen
-from tui.state.format import DIM
-from tui.state.timeline import SHOWN, TrackName, cells, ends_of, next_name, steps_in, tracks_of
-from tui.widgets.timeline_text import (
+from tui.screens.timeline import (
+    TimelineScreen,
     bars_content,
     clock_words,
     phases_content,
@@ -26,6 +24,8 @@ from tui.widgets.timeline_text import (
     track_content,
     why_empty,
 )
+from tui.state.format import DIM
+from tui.state.timeline import SHOWN, TrackName, cells, ends_of, next_name, steps_in, tracks_of
 
 READY = Snapshot(plan=PLAN, plan_status="ready")
 RUNNING = msgspec.structs.replace(READY, batch=Batch(rows=(BatchRow(request_id="a" * 32, state="writing"),)))

@@ -13,14 +13,13 @@ from core.errors import Problem
 from core.events import Level, PairingChanged, Parallelism, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
 from tests.support.screen_events import PLAN
-from tui.screens.trust import row_content
+from tui.screens.pairing import about_content, end_content, instruction_content, stranger_content
+from tui.screens.trust import cluster_content, mac_content, row_content, title_content
 from tui.state.format import TRUST_MARKS, age, fingerprint_short
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
-from tui.widgets.pairing_text import about_content, end_content, instruction_content, stranger_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.status_line import status_content
-from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
 WIDE_NAME = "北京のスタジオ" * 4
 HOSTILE = "[red]x[/] $primary"
