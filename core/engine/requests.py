@@ -55,10 +55,6 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag="Request"):
         return self.max_tokens - len(self.written) if self.written else None
 
     @property
-    def is_nearly_done(self) -> bool:
-        return self.left is not None and 8 * self.left <= self.max_tokens
-
-    @property
     def admit(self) -> Admit:
         known = self.prefix
         return Admit(

@@ -86,7 +86,8 @@ class Row:
     @property
     def may_share(self) -> bool:
         """Whether its prefix may be read together with others; an answer that is nearly done goes first, alone."""
-        return not self.is_ready and self.request.left is not None and not self.request.is_nearly_done
+        left = self.request.left
+        return not self.is_ready and left is not None and 8 * left > self.request.max_tokens
 
     @property
     def held(self) -> tuple[int, ...]:

@@ -21,10 +21,7 @@ def punch_hole(fd: int, begin: int, end: int) -> None:
         return
     if sys.platform == "darwin":
         fcntl.fcntl(fd, _F_PUNCHHOLE, struct.pack("=IIqq", 0, 0, begin, end - begin))
-    elif _libc().fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(end - begin)):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    else:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(end - begin)):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -112,15 +112,12 @@ def _sight_notes(plan: Plan) -> list[str]:
 
 
 def _moved(plan: Plan, ideal: Sequence[int], profile: SplitProfile) -> list[str]:
-    return [
-        f"{owner.peer} starts at layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
-        for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
-        if owner.start != wanted
-    ]
-
-
-def _why_moved(wanted: int, profile: SplitProfile) -> str:
-    return "the other cuts need the room" if wanted in profile.cuts else why_not_cut(wanted, profile)
+    notes = []
+    for owner, wanted in zip(plan.owners[1:], ideal, strict=True):
+        if owner.start != wanted:
+            why = "the other cuts need the room" if wanted in profile.cuts else why_not_cut(wanted, profile)
+            notes.append(f"{owner.peer} starts at layer {owner.start} instead of {wanted}: {why}.")
+    return notes
 
 
 def _left_out(names: Sequence[str], profile: SplitProfile) -> list[str]:

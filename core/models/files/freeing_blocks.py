@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,8 @@ def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callab
     """
     _check_holes(directory)
     if read_map(directory) is None:  # a complete model whose file hashes were checked
-        write_compared(directory, there.files, {name: _in_order(known) for name, known in there.hashes.items()})
+        in_order = {name: b"".join(h for _, h in sorted(known.items())) for name, known in there.hashes.items()}
+        write_compared(directory, there.files, in_order)
     write_map(directory, kept)
     if not is_still_so():
         write_map(directory, there)
@@ -51,10 +52,6 @@ def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callab
     folder_to_disk(directory)
     for name, known in kept.hashes.items():
         _punch(directory / name, [block for block in kept.files[name].blocks if block not in known])
-
-
-def _in_order(known: Mapping[int, bytes]) -> bytes:
-    return b"".join(known[block] for block in sorted(known))
 
 
 def _punch(file: Path, blocks: Iterable[int]) -> None:

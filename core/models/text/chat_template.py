@@ -1,6 +1,5 @@
 """Renders a model's chat template.
 
-
 A template is a program from a model file. Jinja's sandbox protects Python's internals, but allows endless loops and
 huge strings (security.md §1.1), and such a loop ignores an alarm of its own process. It is therefore rendered in a
 process that only makes prompts (`core.models.text.tokenizing`). The system ends that process when it computes too long,
@@ -101,10 +100,6 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
-
-
 @cache
 def _environment() -> jinja2.Environment:
     """The Jinja environment of transformers 5 for chat templates."""
@@ -112,7 +107,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_Namespace)
+    environment.globals.update(raise_exception=_raise_exception, namespace=_Namespace)
+    environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
     return environment
 
 
