@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import Final, NamedTuple
 
 from tui.cli.output import prints_facts
@@ -24,38 +25,17 @@ class Bench(NamedTuple):
     module: str
 
 
-def _for_developers(name: str, words: str) -> Bench:
-    return Bench(name, words, f"tests.benches.{name}")
-
-
 IN_WHEEL: Final = (
     Bench("pair", "several requests at a time against one after the other, over your Macs", "tui.cli.pair_bench"),
     Bench("scenarios", "ten load tests of the API on simulated clusters, or on any server", "tui.cli.scenarios_bench"),
 )
-FOR_DEVELOPERS: Final = (
-    _for_developers("batch", "eight rows against one, and lanes against one lane"),
-    _for_developers("beside", "prefill on a fast Mac next to a ring of slow ones"),
-    _for_developers("comms", "reduces of a tensor plan, sealed against plain"),
-    _for_developers("compare", "this ring against mlx_lm, its server and its pipeline"),
-    _for_developers("copy", "a sealed copy between two nodes against plain TCP"),
-    _for_developers("forecast", "predicted speed against measured speed"),
-    _for_developers("hop", "a sealed hop of 8 KiB against plain TCP"),
-    _for_developers("loop", "the engine's loop without a ring against mlx_lm"),
-    _for_developers("plain", "a sealed ring of two stages against mlx-lm's plain pipeline"),
-    _for_developers("prefill", "several prompt chunks in flight against one"),
-    _for_developers("reuse", "later turns of a conversation with and without the prefix cache"),
-    _for_developers("schema", "answers in a JSON schema against free text"),
-    _for_developers("solo", "two stages and one worker against mlx_lm in one process"),
-    _for_developers("speculate", "drafted tokens against plain decoding"),
-    _for_developers("tensor", "two tensor ranks against one process and two stages"),
-    _for_developers("topology", "private, forward and reverse against each other"),
-    _for_developers("trace", "decoding with phase tracing against without"),
-    _for_developers("tui", "first frame, key to paint and idle CPU of the UI"),
-)
 
 
 def benches() -> dict[str, Bench]:
-    found = (*IN_WHEEL, *FOR_DEVELOPERS) if CHECKOUT.is_dir() else IN_WHEEL
+    found = [*IN_WHEEL]
+    if CHECKOUT.is_dir():
+        listed: dict[str, str] = run_path(str(CHECKOUT / "__init__.py"))["BENCHES"]
+        found += [Bench(name, words, f"tests.benches.{name}") for name, words in listed.items()]
     return {each.name: each for each in sorted(found)}
 
 
@@ -64,17 +44,16 @@ def add_options(command: argparse.ArgumentParser) -> None:
     width = max(map(len, benches()))
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.description = "\n".join(f"  {each.name:{width}}  {each.help}" for each in benches().values())
-    command.add_argument("name", type=_name, choices=tuple(benches()), metavar="NAME", help="one of those above")
+    command.add_argument("name", type=_name, metavar="NAME", help="one of those above")
     own = "its own options: see `macluster bench NAME --help`"
     command.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
     prints_facts(command, bench)
 
 
 def _name(text: str) -> str:
-    if text not in benches() and any(each.name == text for each in FOR_DEVELOPERS):
-        raise argparse.ArgumentTypeError(
-            f"{text} is a bench for developers: run it in a checkout of macluster's repository (tests/benches)."
-        )
+    if text not in benches():
+        there = "Benches for developers run in a checkout of macluster's repository (tests/benches)."
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(benches())}. {there}")
     return text
 
 
