@@ -50,7 +50,6 @@ class Restarting:
         )
 
     async def watch(self) -> None:
-        """Look at the installation once a minute."""
         clock = asyncio.get_running_loop().time
         while True:
             self.look(await asyncio.to_thread(on_disk), clock(), in_service=IN_SERVICE in os.environ)

@@ -56,10 +56,22 @@ class JsonFile(Generic[_T]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self.damaged(path) from error
 
+    def try_to_read(self, path: Path) -> _T | None:
+        """The content; None if it can't be read."""
+        try:
+            return self.read(path)
+        except self._error:
+            return None
+
     def write(self, path: Path, content: _T) -> None:
         """Write the file atomically. Raises `error`, also if a newer one is there."""
         check_not_newer(path, self.file.format, self._error)
         write_private(path, msgspec.json.encode({"format": self.file.format, "content": content}), self._error)
+
+    def try_to_write(self, path: Path, content: _T) -> None:
+        """Write a file that can be done without, as on a full disk."""
+        with suppress(self._error):
+            self.write(path, content)
 
     def remove(self, path: Path) -> None:
         """Remove the file unless it is newer. Raises OSError."""

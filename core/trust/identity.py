@@ -148,6 +148,14 @@ def parse_text_id(text: str) -> bytes:
     return device_id
 
 
+def is_text_id(text: str) -> bool:
+    try:
+        parse_text_id(text)
+    except IdentityError:
+        return False
+    return True
+
+
 def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)

@@ -31,10 +31,7 @@ _FILE: Final = JsonFile[HubOrigin](Home.models, HubOrigin, TransferError, limit=
 
 def read_origin(directory: Path) -> HubOrigin | None:
     """The origin stored in a model folder, if any."""
-    try:
-        return _FILE.read(directory / ORIGIN_NAME)
-    except TransferError:
-        return None
+    return _FILE.try_to_read(directory / ORIGIN_NAME)
 
 
 def write_origin(directory: Path, origin: HubOrigin) -> None:

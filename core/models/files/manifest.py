@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -13,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from core.errors import BadModel, ModelError, ModelNotFound, TrustError
+from core.errors import BadModel, ModelError, ModelNotFound
 from core.models.files.block_map import BLOCK_BYTES, START_AGAIN, BlockMap, FileFacts, read_map
 from core.models.files.checked_files import UNREADABLE, inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, read_index, weight_files
@@ -61,7 +60,8 @@ class Manifests:
         while not self._turn.acquire(timeout=_TURN_S):
             _check_stop(stop)
         try:
-            seen = self._seen = _remembered(self._cache) if self._seen is None else self._seen
+            # a file that is malformed, newer, or not private counts as empty
+            seen = self._seen = (_FILE.try_to_read(self._cache) or {}) if self._seen is None else self._seen
             before = dict(seen)
             try:
                 with judged(directory):
@@ -76,9 +76,7 @@ class Manifests:
     def _write(self, seen: dict[str, _Seen]) -> None:
         for gone in [path for path in seen if not Path(path).is_file()]:
             del seen[gone]
-        # if the disk is full, the files are hashed again after the next start
-        with contextlib.suppress(TrustError):
-            _FILE.write(self._cache, seen)
+        _FILE.try_to_write(self._cache, seen)  # if the disk is full, the files are hashed again after the next start
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
@@ -151,11 +149,3 @@ def _note(status: os.stat_result, sha256: str, blocks: Mapping[int, bytes] | Non
 def _check_stop(stop: Callable[[], bool]) -> None:
     if stop():
         raise ModelError("Hashing the model's files was stopped.")
-
-
-def _remembered(cache: Path) -> dict[str, _Seen]:
-    """Hashes stored by an earlier node; empty if the file is malformed, newer, or not private."""
-    try:
-        return _FILE.read(cache)
-    except TrustError:
-        return {}

@@ -129,7 +129,6 @@ class RunningAnswer:
             self._stream.add(tokens, [one for one, _ in token.top], partial(self._take, then))
 
     def read_scores(self, report: PromptLogprobs, then: Callable[[PromptLogprobs], None]) -> None:
-        """Decode the tokens of a prompt's logprobs."""
         ids = [one for each in report.tokens for one in (each.token, *(other for other, _ in each.top))]
         self._stream.add([], ids, lambda decoded: then(_named(report, decoded)))
 

@@ -14,22 +14,7 @@ from typing import Final, TypeVar
 from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
 from core.errors import BadModel
-from core.models.text.text_messages import (
-    PROMPT_END,
-    BeginReading,
-    Constrain,
-    Constrained,
-    Decode,
-    Decoded,
-    Encode,
-    Encoded,
-    EndReading,
-    EndStream,
-    Parts,
-    ReadText,
-    Refused,
-    TextAnswer,
-)
+from core.models.text import text_messages as wire
 from core.node.answers.lasting_texts import LastingTexts
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.tokenizer_process import TokenizerProcess
@@ -38,7 +23,7 @@ from core.requests.answers import Message, TemplateOptions
 LONG_PROMPT: Final = 1 << 20  # characters
 LONG_AT_ONCE: Final = 2  # each takes memory of its own
 
-Prompt = TypeVar("Prompt", Encoded, Constrained)
+Prompt = TypeVar("Prompt", wire.Encoded, wire.Constrained)
 
 
 class PartsReader:
@@ -51,16 +36,17 @@ class PartsReader:
     async def read(self, text: str) -> tuple[AnswerPart, ...]:
         if not text:
             return ()
-        return (await self._process.answer(ReadText(stream=self._name, text=text), Parts)).parts
+        return (await self._process.answer(wire.ReadText(stream=self._name, text=text), wire.Parts)).parts
 
     async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
         last = await self.read(text)
         self._is_over = True
-        return last + (await self._process.answer(EndReading(stream=self._name, is_whole=is_whole), Parts)).parts
+        ending = wire.EndReading(stream=self._name, is_whole=is_whole)
+        return last + (await self._process.answer(ending, wire.Parts)).parts
 
     def drop(self) -> None:
         if not self._is_over:
-            self._process.ask(EndReading(stream=self._name, is_whole=False), lambda _: None)
+            self._process.ask(wire.EndReading(stream=self._name, is_whole=False), lambda _: None)
 
 
 class AnswerText:
@@ -69,22 +55,24 @@ class AnswerText:
     def __init__(self, process: LastingTexts, name: str, *, is_chat: bool) -> None:
         self._process, self._name, self._is_chat = process, name, is_chat
 
-    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+    def add(
+        self, tokens: Sequence[int], named: Sequence[int], then: Callable[[wire.Decoded | wire.Refused], None]
+    ) -> None:
         self._process.ask(self._decode(tokens, named), partial(_decoded, then))
 
-    async def add_all(self, tokens: Sequence[int]) -> Decoded:
-        return await self._process.answer(self._decode(tokens), Decoded)
+    async def add_all(self, tokens: Sequence[int]) -> wire.Decoded:
+        return await self._process.answer(self._decode(tokens), wire.Decoded)
 
-    def _decode(self, tokens: Sequence[int], named: Sequence[int] = ()) -> Decode:
-        return Decode(stream=self._name, tokens=list(tokens), is_chat=self._is_chat, named=list(named))
+    def _decode(self, tokens: Sequence[int], named: Sequence[int] = ()) -> wire.Decode:
+        return wire.Decode(stream=self._name, tokens=list(tokens), is_chat=self._is_chat, named=list(named))
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
-        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
+        begin = wire.BeginReading(stream=self._name, prompt_end=list(prompt[-wire.PROMPT_END :]), tools=tools)
         self._process.ask(begin, lambda _: None)
         return PartsReader(self._process, self._name)
 
     def end(self) -> None:
-        self._process.ask(EndStream(stream=self._name), lambda _: None)
+        self._process.ask(wire.EndStream(stream=self._name), lambda _: None)
 
 
 class Tokenizer:
@@ -119,13 +107,13 @@ class Tokenizer:
         self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool] = (), options: TemplateOptions | None = None
     ) -> list[int]:
         """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
-        asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
+        asked = wire.Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
         if sum(len(message.content) for message in messages) <= LONG_PROMPT:
-            return (await self._prompt(asked, Encoded)).tokens
+            return (await self._prompt(asked, wire.Encoded)).tokens
         async with self._turns_of_long:
             process = await TokenizerProcess.start(self._directory)
             try:
-                return (await process.answer(asked, Encoded)).tokens
+                return (await process.answer(asked, wire.Encoded)).tokens
             finally:
                 await process.end()
 
@@ -135,8 +123,8 @@ class Tokenizer:
         """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`. Raises
         UsageError, ModelError.
         """
-        asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
-        return (await self._prompt(asked, Constrained)).constraint
+        asked = wire.Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-wire.PROMPT_END :]), raw=raw)
+        return (await self._prompt(asked, wire.Constrained)).constraint
 
     def stream(self, name: str, *, is_chat: bool = False) -> AnswerText:
         return AnswerText(self._texts, name, is_chat=is_chat)
@@ -144,7 +132,7 @@ class Tokenizer:
     async def end(self) -> None:
         await asyncio.gather(self._texts.close(), self._prompts.close())
 
-    async def _prompt(self, asked: Encode | Constrain, kind: type[Prompt]) -> Prompt:
+    async def _prompt(self, asked: wire.Encode | wire.Constrain, kind: type[Prompt]) -> Prompt:
         while reading := self._prompts.now():
             process = await asyncio.shield(reading)
             try:
@@ -155,6 +143,6 @@ class Tokenizer:
         raise BadModel("The tokenizer was stopped.", "Try again.")
 
 
-def _decoded(then: Callable[[Decoded | Refused], None], answer: TextAnswer) -> None:
-    assert isinstance(answer, Decoded | Refused)
+def _decoded(then: Callable[[wire.Decoded | wire.Refused], None], answer: wire.TextAnswer) -> None:
+    assert isinstance(answer, wire.Decoded | wire.Refused)
     then(answer)

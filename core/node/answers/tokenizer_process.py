@@ -19,20 +19,7 @@ from core.errors import BadModel, Problem, error_from
 from core.models.files.checked_files import name_of
 from core.models.files.child_start import ChildStart, starting
 from core.models.files.sandbox import TRY_AGAIN, rss_of
-from core.models.text.text_messages import (
-    OUT_OF_TIME,
-    Constrained,
-    Decoded,
-    Encode,
-    Encoded,
-    Parts,
-    ReadTokenizer,
-    Refused,
-    TextAnswer,
-    TextRequest,
-    TokenizerRead,
-    unpack_answer,
-)
+from core.models.text import text_messages as wire
 from core.node.base.kill_process import kill_unless_over
 from core.pipe_messages import pack, split
 from core.settings import MIB
@@ -41,18 +28,18 @@ MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
 LOOK_S: Final = 0.02
 
-Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
+Answer = TypeVar("Answer", wire.TokenizerRead, wire.Encoded, wire.Constrained, wire.Decoded, wire.Parts)
 
 
 class _Pending(NamedTuple):
-    request: TextRequest
-    then: Callable[[TextAnswer], None]
+    request: wire.TextRequest
+    then: Callable[[wire.TextAnswer], None]
 
 
 class TokenizerProcess(asyncio.SubprocessProtocol):
     """Answers requests in order."""
 
-    read: TokenizerRead  # what it has read
+    read: wire.TokenizerRead  # what it has read
 
     def __init__(self, name: str, start: ChildStart) -> None:
         self._name, self._start = name, start
@@ -65,7 +52,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._why, self._is_garbled = "", False
         self._end = asyncio.Event()
         self.is_over = False  # whether it has ended
-        self.ended_by: TextRequest | None = None  # the request that it was working on when it ended
+        self.ended_by: wire.TextRequest | None = None  # the request that it was working on when it ended
         self.is_at_fault = False  # whether it ended at a limit
 
     @classmethod
@@ -78,7 +65,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             )
         start.close()
         try:
-            process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
+            process.read = await process.answer(wire.ReadTokenizer(directory=str(directory)), wire.TokenizerRead)
         except BaseException:  # even if the caller was cancelled
             await process.end()
             raise
@@ -89,7 +76,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._kill(f"The tokenizer of {self._name} was stopped.")
         await self._end.wait()
 
-    def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
+    def ask(self, request: wire.TextRequest, then: Callable[[wire.TextAnswer], None]) -> None:
         """Send a request; `then` gets its answer, or the reason for having none."""
         if self._pipe.is_closing():  # before the loop has said that the process ended
             self._kill()
@@ -102,7 +89,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._pipe.write(pack(request))
         self._look = self._look or asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
-    async def answer(self, request: TextRequest, kind: type[Answer]) -> Answer:
+    async def answer(self, request: wire.TextRequest, kind: type[Answer]) -> Answer:
         """Send a request and wait for its answer. Raises BadModel, UsageError."""
         return await answered(partial(self.ask, request), kind)
 
@@ -120,7 +107,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._arrived += data
         try:
             for body in split(self._arrived):
-                self._take(unpack_answer(body))
+                self._take(wire.unpack_answer(body))
         except msgspec.MsgspecError:
             self._is_garbled = True
             self._kill()
@@ -134,7 +121,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         status = self._process.get_returncode()
         if (fault := self._start.fault()) and not self._why:
             self._fault = fault.problem
-        if status == -OUT_OF_TIME:
+        if status == -wire.OUT_OF_TIME:
             self._why = self._why or f"The chat template of {self._name} takes too long."
         self.is_at_fault = bool(self._why) or self._is_garbled or status == -signal.SIGXCPU
         does = (
@@ -151,7 +138,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._waiting.clear()
         self._end.set()
 
-    def _take(self, answer: TextAnswer) -> None:
+    def _take(self, answer: wire.TextAnswer) -> None:
         if not self._waiting:
             raise msgspec.ValidationError("An answer without a request.")
         first = self._waiting.popleft()
@@ -165,7 +152,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         # first, so that the check repeats after any failure below
         self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
         request = self._waiting[0].request
-        is_chat = isinstance(request, Encode) and not request.raw
+        is_chat = isinstance(request, wire.Encode) and not request.raw
         has = rss_of(self._watched)
         if self._had_at != self._begun_at:
             self._had_bytes, self._had_at = has, self._begun_at
@@ -180,23 +167,23 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self.is_over, self._why = True, self._why or why
         kill_unless_over(self._process.get_pid(), self._process.get_returncode())
 
-    def refused(self) -> Refused:
-        return Refused(
+    def refused(self) -> wire.Refused:
+        return wire.Refused(
             problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", TRY_AGAIN).problem
         )
 
 
-async def answered(ask: Callable[[Callable[[TextAnswer], None]], None], kind: type[Answer]) -> Answer:
+async def answered(ask: Callable[[Callable[[wire.TextAnswer], None]], None], kind: type[Answer]) -> Answer:
     """Call `ask` and wait for the answer. Raises BadModel, UsageError."""
-    answer: asyncio.Future[TextAnswer] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[wire.TextAnswer] = asyncio.get_running_loop().create_future()
 
-    def take(said: TextAnswer) -> None:
+    def take(said: wire.TextAnswer) -> None:
         if not answer.done():  # the caller may be gone
             answer.set_result(said)
 
     ask(take)
     match await answer:
-        case Refused(problem=problem):
+        case wire.Refused(problem=problem):
             raise error_from(problem)
         case said:
             assert isinstance(said, kind)

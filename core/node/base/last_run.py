@@ -10,12 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
-from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem, TrustError
+from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem
 from core.settings import Home
 from core.text import clean_text
 from core.trust.file_formats import JsonFile
@@ -71,10 +71,7 @@ def record_led(home: Home, model: str) -> None:
 
 def read_last_run(home: Home) -> LastRun | None:
     """The last run; None after a clean exit, before the first run, or if the file is damaged or newer."""
-    try:
-        return _FILE.read(home.last_run)
-    except TrustError:
-        return None
+    return _FILE.try_to_read(home.last_run)
 
 
 def unreachable(home: Home) -> NodeUnreachable:
@@ -103,8 +100,7 @@ def _write(home: Home, problem: Problem | None, *, waits: bool = False, led: str
         what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (problem.what, problem.fix))
         problem = Problem(kind=problem.kind, what=what, fix=fix)
     last = LastRun(at=time.time(), pid=os.getpid(), problem=problem, waits=waits, led=led)
-    with suppress(TrustError):  # on a full disk it is still printed
-        _FILE.write(home.last_run, last)
+    _FILE.try_to_write(home.last_run, last)  # on a full disk it is still printed
 
 
 def _is_running(last: LastRun) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, MaclusterError, TransferError, TrustError
+from core.errors import Busy, MaclusterError, TransferError
 from core.events import ModelsChanged, Transfer
 from core.node.base.context import NodeContext
 from core.node.disks.model_inventory import ModelInventory
@@ -66,8 +66,7 @@ class CurrentTransfer:
 
     def restore(self) -> None:
         """Restore a transfer paused in the last node; ignores a damaged or newer file, or one that others can read."""
-        with suppress(TrustError):
-            found = _FILE.read(self._paused)
+        if found := _FILE.try_to_read(self._paused):
             self._show(found, msgspec.structs.replace(found.first, mac=self._device_id))
 
     def begin(self, transfer: QueuedTransfer) -> None:
@@ -81,7 +80,6 @@ class CurrentTransfer:
         self._start(transfer, transfer.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
-        """Stop, pause, resume or limit the transfer, if any."""
         if self._now is None:
             return
         match what:
@@ -171,8 +169,7 @@ class CurrentTransfer:
 
     def _keep_paused(self, now: TransferProgress) -> None:
         kept = msgspec.structs.replace(now.queued, first=now.now)
-        with suppress(TrustError):  # on a full disk the pause is lost when this node ends
-            _FILE.write(self._paused, kept)
+        _FILE.try_to_write(self._paused, kept)  # on a full disk the pause is lost when this node ends
 
     def _forget_paused(self) -> None:
         with suppress(OSError):

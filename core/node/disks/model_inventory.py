@@ -46,7 +46,6 @@ class ModelInventory:
         self._requests = OnePerMac(self.look)
 
     async def watch(self) -> None:
-        """Scan the disk every LOOK_S seconds, forever."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
@@ -164,7 +163,6 @@ def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
 
 
 def held_model(entry: ModelEntry) -> HeldModel:
-    """A model in the form sent to other Macs."""
     bounded = msgspec.structs.replace(
         entry,
         name=entry.name[:MAX_MODEL_NAME],

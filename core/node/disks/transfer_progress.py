@@ -47,7 +47,6 @@ class TransferProgress:
         self._points: deque[tuple[float, int]] = deque()
 
     def count(self, phase: TransferPhase, done: int, total: int) -> None:
-        """Record the bytes received."""
         at = monotonic()
         if not self._throttle.take(at) and phase == self.now.state:
             return
@@ -79,7 +78,6 @@ class TransferProgress:
         self.publish()
 
     def end(self, state: EndState, error: MaclusterError | None = None) -> None:
-        """Publish that the transfer ended or paused."""
         done = self.now.total if state == "done" else self.now.done
         problem = error.problem if error else None
         self.update(state=state, done=done, bytes_per_s=0.0, waits_until=0.0, problem=problem)

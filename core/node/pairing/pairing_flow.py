@@ -152,7 +152,6 @@ class PairingFlow:
         self._publish(state="paired", peer=member.name, digits="")
 
     async def _admit(self, member: Member, host: str) -> None:
-        """Handle a roster with the new member, which came from `host`."""
         device_id = text_id(member.device_id)
         if not self._book.of(device_id):  # without Bonjour: assume its node uses the default port
             self._book.by_hand(device_id, Place(host, CONTROL_PORT))

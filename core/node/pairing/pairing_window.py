@@ -27,7 +27,7 @@ class PairingServer:
         loop = asyncio.get_running_loop()
         self._session, self._window, self._clock = session, window, loop.time
         self._calls: set[asyncio.Task[None]] = set()
-        self._busy = self._was_asked = False
+        self.is_busy = self._was_asked = False
         self._server: asyncio.Server | None = None
         self._last = PairingError(
             "The other Mac did not connect while the window was open.", "Start pairing on both Macs."
@@ -50,18 +50,14 @@ class PairingServer:
         """The paired Mac. Raises PairingError if the window closed without one."""
         return await asyncio.shield(self.result)
 
-    @property
-    def is_busy(self) -> bool:
-        return self._busy
-
     @contextmanager
     def held(self) -> Iterator[None]:
         """Refuse callers during the block, while this Mac calls another window. Not while `is_busy`."""
-        self._busy = True
+        self.is_busy = True
         try:
             yield
         finally:
-            self._busy = False
+            self.is_busy = False
 
     def close(self) -> None:
         self._shut()
@@ -98,14 +94,14 @@ class PairingServer:
             answer = PairingAnswer(
                 self._session.identity, self._session.name, secrets.token_bytes, await connection.read(P1_BYTES)
             )
-            if self._busy:
+            if self.is_busy:
                 raise PairingError("Another Mac is being paired.")
             self._session.attempts.check()
             self._window.admit(self._clock())
             self._session.attempts.count()
         except PairingError:
             return
-        self._busy = True
+        self.is_busy = True
         try:
             member = await self._attempt(connection, answer)
         except MaclusterError as error:
@@ -119,7 +115,7 @@ class PairingServer:
             if not self.result.done():
                 self.result.set_result(member)
         finally:
-            self._busy = False
+            self.is_busy = False
 
     async def _attempt(self, connection: PairingConnection, answer: PairingAnswer) -> Member:
         await connection.reveal_with(answer.reveal, self._session.greeting)

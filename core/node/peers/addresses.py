@@ -6,14 +6,13 @@ Pure, except `read_proven` and `write_proven`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
 from core.address import Place, checked_place, is_link_local
-from core.errors import MaclusterError, TrustError
+from core.errors import MaclusterError
 from core.node.peers.advertised_macs import MAX_RECORDS, AdvertisedMacs
 from core.settings import Home
 from core.trust.file_formats import JsonFile
@@ -132,5 +131,4 @@ def read_proven(path: Path) -> Proven:
 
 
 def write_proven(path: Path, proven: Proven) -> None:
-    with suppress(TrustError):  # a full disk loses only addresses that Bonjour or the user can give again
-        _FILE.write(path, proven)
+    _FILE.try_to_write(path, proven)  # Bonjour or the user can give the addresses again

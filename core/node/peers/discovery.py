@@ -21,13 +21,12 @@ from zeroconf import Error as ZeroconfError
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from core.address import Place
-from core.errors import TrustError
 from core.mac.interfaces import advertised, interfaces, multicast_addresses
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.advertised_macs import MAX_RECORDS
 from core.text import Clean, clean_name
-from core.trust.identity import parse_text_id
+from core.trust.identity import is_text_id
 from core.version import RELEASE
 
 SERVICE_TYPE: Final = "_macluster._tcp.local."
@@ -167,7 +166,7 @@ class Discovery:
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         """Handle a changed name. One that is no device id costs only this call; a new one is looked up in its turn."""
         device_id = name.removesuffix(f".{service_type}")
-        if not _is_device_id(device_id):
+        if not is_text_id(device_id):
             self.refused += 1
         elif state_change is ServiceStateChange.Removed:
             self._due.pop(device_id, None)
@@ -243,7 +242,7 @@ def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], p
     if name is None or not addresses or not port:
         return None
     device_id = raw_id.decode("ascii", "replace")
-    if not _is_device_id(device_id):
+    if not is_text_id(device_id):
         return None
     first, *more = addresses[:MAX_HOSTS]
     window = _port(properties.get(b"pair") or b"")
@@ -252,11 +251,3 @@ def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], p
 
 def _port(raw: bytes) -> int | None:
     return int(raw) if raw.isdigit() and len(raw) <= 5 and 1 <= int(raw) <= 65535 else None
-
-
-def _is_device_id(text: str) -> bool:
-    try:
-        parse_text_id(text)
-    except TrustError:
-        return False
-    return True

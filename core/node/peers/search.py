@@ -6,7 +6,7 @@ import errno
 from contextlib import suppress
 
 from core.address import checked_place
-from core.errors import MaclusterError, NodeError, TrustError, UsageError
+from core.errors import MaclusterError, NodeError, UsageError
 from core.node.base.context import NodeContext
 from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import AdvertisementEnded, Discovery, Sighting
@@ -14,7 +14,7 @@ from core.node.peers.mesh import Mesh
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.peer_table import PeerTable
 from core.requests.trust import Address
-from core.trust.identity import parse_text_id
+from core.trust.identity import is_text_id
 
 
 class Search:
@@ -51,12 +51,7 @@ class Search:
     def add(self, address: Address) -> None:
         """Add a Mac's address given by the user. Raises UsageError for an invalid device id or host."""
         device_id = address.device_id
-        try:
-            parse_text_id(device_id)
-            is_other = not self._peers.is_own(device_id)
-        except TrustError:
-            is_other = False
-        if not is_other:
+        if not is_text_id(device_id) or self._peers.is_own(device_id):
             raise UsageError(
                 f"{device_id!r} is not the device id of another Mac.", "`macluster status --json` shows it on that Mac."
             )

@@ -36,7 +36,6 @@ def status(error: errors.MaclusterError) -> int:
 
 
 def openai_error(error: errors.MaclusterError) -> dict[str, Any]:
-    """The error body of OpenAI's API."""
     kind = "invalid_request_error" if status(error) in (400, 404) else "server_error"
     code = None
     match error:
@@ -50,7 +49,6 @@ def openai_error(error: errors.MaclusterError) -> dict[str, Any]:
 
 
 def anthropic_error(error: errors.MaclusterError) -> dict[str, Any]:
-    """The error body of Anthropic's API."""
     match error:
         case UnknownModel():
             kind = "not_found_error"

@@ -142,7 +142,6 @@ class ItemEvents:
                 yield from self._call(said)
 
     def close(self, status: _Status = "completed") -> Iterator[_Event]:
-        """End the open item."""
         item, self._open = self._open, None
         if item is None:
             return

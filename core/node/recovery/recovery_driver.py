@@ -45,7 +45,7 @@ class RecoveryDriver:
         self._planning, self._peers = planning, peers
         self._leader, self._answers, self._sessions = leader, answers, sessions
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
-        self._asked = self._request = LoadRequest(model="")
+        self.asked = self._request = LoadRequest(model="")
         self._no_group = ""  # why the Macs could not form a tensor group
         self._found: Planned | None = None
         self._answers_of_plan = 0
@@ -57,10 +57,6 @@ class RecoveryDriver:
         signals.on(StageProgressed, self._progressed)
         signals.on(RingBroke, self._broke)
         signals.on(PlanLost, self._lost)
-
-    @property
-    def request(self) -> LoadRequest:
-        return self._asked
 
     async def load(self, request: LoadRequest) -> None:
         """Load a model over the connected Macs, in place of the one that runs or is being recovered. A failure is also
@@ -87,7 +83,7 @@ class RecoveryDriver:
         finally:
             self._is_beginning = False
         # a recovery keeps the context, which running answers need
-        self._asked, self._request = request, msgspec.structs.replace(request, context=planned.plan.context)
+        self.asked, self._request = request, msgspec.structs.replace(request, context=planned.plan.context)
         self._no_group, self._answers_of_plan = "", 0
         if planned.words:
             self._journal.info(f"Copying {planned.words}, then loading {planned.plan.model}.")
@@ -122,7 +118,7 @@ class RecoveryDriver:
         return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
-        self._asked = self._request = LoadRequest(model="")
+        self.asked = self._request = LoadRequest(model="")
         await self._drop("Model unloaded.")
 
     def choose(self, choice: RecoveryChoice) -> None:

@@ -45,7 +45,6 @@ def parked(problem: Problem) -> str:
 
 
 def recovered(before: Plan, now: Plan, mac: str, problem: Problem, seconds: float) -> str:
-    """A line about a successful recovery."""
     took = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     names = [stage.peer for stage in now.owners]
     if left := [stage.peer for stage in before.owners if stage.peer not in names]:

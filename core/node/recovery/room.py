@@ -104,7 +104,7 @@ class RecoveryRoom(Room):
         signals.on(WorkerReported, self._worker_reported)
 
     async def _models(self) -> list[ModelChoice]:
-        asked, found = self.driver.request, await self.planning.choices()
+        asked, found = self.driver.asked, await self.planning.choices()
         return [msgspec.structs.replace(each, asked=asked) if each.loaded and asked.model else each for each in found]
 
     async def _load(self, request: LoadRequest) -> PlanPreview:

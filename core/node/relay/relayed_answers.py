@@ -78,7 +78,8 @@ class Relay:
         finally:
             del self._asked[device_id, number]
             if not asked.is_over:
-                self._tasks.spawn("The end of a relayed request", self._stop(device_id, number))
+                stop = RelayStop(number=number)
+                self._tasks.spawn("The end of a relayed request", self._links.send(device_id, stop))
 
     def handle_message(self, device_id: str, message: RelayReply) -> None:
         """Take a piece of a reply; one to a cancelled request is dropped. Raises ProtocolError."""
@@ -100,9 +101,6 @@ class Relay:
             for piece, is_last in relayed_values.pieces(body):
                 if not await self._links.send(device_id, RelayRequest(number=number, data=piece, is_last=is_last)):
                     raise self._lost(device_id)
-
-    async def _stop(self, device_id: str, number: int) -> None:
-        await self._links.send(device_id, RelayStop(number=number))
 
     def _lost(self, device_id: str) -> LinkLost:
         return LinkLost(f"The link to {self.name_of(device_id)}, which leads the model, is gone.", "Ask again.")

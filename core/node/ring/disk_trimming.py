@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.errors import Busy, ModelError, TransferError, TrustError, UsageError
+from core.errors import Busy, ModelError, TransferError, UsageError
 from core.events import Plan, Value
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, Sha256, read_written
 from core.models.files.catalog import ModelEntry
@@ -90,15 +90,11 @@ def stage_in(plan: Plan, index: int) -> HeldLayers:
 
 def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
     """Read the file; one that is damaged, newer, or not private to this user, counts as empty."""
-    try:
-        return _FILE.read(file)
-    except TrustError:
-        return {}
+    return _FILE.try_to_read(file) or {}
 
 
 def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
-    with suppress(TrustError):  # on a full disk the next loaded plan repeats it
-        _FILE.write(file, known)
+    _FILE.try_to_write(file, known)  # on a full disk the next loaded plan repeats it
 
 
 class _Trim(NamedTuple):

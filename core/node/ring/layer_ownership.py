@@ -19,9 +19,7 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
     """The first fault in the reports of the stages so far, if any."""
     for stage in plan.stages:
         loaded = held.get(stage.device_id)
-        if fault := loaded and (_other_layers(plan, stage, loaded) or _other_model(plan, stage, loaded)):
-            return fault.problem
-        if fault := _other_file(plan, stage, files):
+        if fault := (loaded and _other_layers(plan, stage, loaded)) or _other_model(plan, stage, loaded, files):
             return fault.problem
     if len(held) == len(plan.stages) and (fault := _not_once(plan, held)):
         return fault.problem
@@ -30,11 +28,8 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
 
 def mismatched(plan: Plan, held: Held, files: Files) -> str:
     """The first Mac with another model than the plan's; "" if none is known."""
-    for stage in plan.stages:
-        loaded = held.get(stage.device_id)
-        if (loaded and _other_model(plan, stage, loaded)) or _other_file(plan, stage, files):
-            return stage.device_id
-    return ""
+    macs = [stage.device_id for stage in plan.stages if _other_model(plan, stage, held.get(stage.device_id), files)]
+    return macs[0] if macs else ""
 
 
 def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
@@ -46,9 +41,9 @@ def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | 
     return ProtocolError(f"{stage.peer} loaded {_holding(*found)}; the plan gives it {_holding(*wanted)}.")
 
 
-def _other_model(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
-    if loaded.fingerprint == plan.fingerprint:
-        return None
+def _other_model(plan: Plan, stage: Stage, loaded: Loaded | None, files: Files) -> MaclusterError | None:
+    if loaded is None or loaded.fingerprint == plan.fingerprint:
+        return _other_file(plan, stage, files)
     return ModelMismatch(
         f"{stage.peer} loaded {plan.model} {loaded.fingerprint[:12]}, the plan is for {plan.fingerprint[:12]}: its "
         f"config.json, index or tokenizer differs.",

@@ -77,7 +77,7 @@ class PlanLeader:
         self._paths: dict[str, PathKind] = {}
         self._prefill = PrefillLink(node, mesh, member)
         self._last_gen = 0
-        self._signals.on_awaited(OwnStageReported, self._handle_own)
+        self._signals.on_awaited(OwnStageReported, lambda own: self.handle_message(self._device_id, own.word))
         self._signals.on(MessageRefused, self._handle_refusal)
 
     @property
@@ -142,11 +142,12 @@ class PlanLeader:
     async def _bring(self, lifecycle: PlanLifecycle, lacks: Sequence[Lack]) -> None:
         def show(transfer: Transfer) -> None:
             if lifecycle is self._lifecycle:
-                self._show(lifecycle.fetching(transfer.mac, transfer.done, transfer.total))
+                done, total = transfer.done, transfer.total
+                self._show(lifecycle.show(transfer.mac, "fetching", done_bytes=done, total_bytes=total))
 
         def compared(done: int, total: int) -> None:
             if lifecycle is self._lifecycle:
-                self._show(lifecycle.comparing(self._device_id, done, total))
+                self._show(lifecycle.show(self._device_id, "comparing", done_bytes=done, total_bytes=total))
 
         failed = await self._files.bring(lifecycle.plan, lacks, show)
         failed = failed or await self._files.compare(lifecycle.plan, self._directory, compared)
@@ -230,9 +231,6 @@ class PlanLeader:
                 await self._act(self._handle_report(device_id, report))
             case messages.StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
                 await self._act(self._lost(device_id, problem))
-
-    async def _handle_own(self, own: OwnStageReported) -> None:
-        await self.handle_message(self._device_id, own.word)
 
     def _handle_refusal(self, refused: MessageRefused) -> None:
         """A Mac of the plan does not understand an order: nothing else comes of it."""

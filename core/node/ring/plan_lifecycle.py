@@ -89,24 +89,34 @@ class PlanLifecycle:
         self._linked: set[str] = set()
         self._relinks = 0
 
-    def fetching(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
-        return self._show(device_id, "fetching", done_bytes=done_bytes, total_bytes=total_bytes)
-
-    def comparing(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
-        return self._show(device_id, "comparing", done_bytes=done_bytes, total_bytes=total_bytes)
+    def show(
+        self, device_id: str, status: StageStatus, *, done_bytes: int = 0, total_bytes: int = 0, detail: str = ""
+    ) -> ShowStage:
+        held = self._held.get(device_id)
+        weight = held.weight_bytes if held else 0
+        return ShowStage(
+            StageState(
+                device_id=device_id,
+                status=status,
+                done_bytes=done_bytes or weight,
+                total_bytes=total_bytes or weight,
+                weight_bytes=weight,
+                detail=detail,
+            )
+        )
 
     def prepared(self, device_id: str, port: int) -> list[Action]:
         self._ports[device_id] = port
         return self._advance()
 
     def loading(self, device_id: str, done_bytes: int, total_bytes: int) -> list[Action]:
-        return [self._show(device_id, "loading", done_bytes=done_bytes, total_bytes=total_bytes)]
+        return [self.show(device_id, "loading", done_bytes=done_bytes, total_bytes=total_bytes)]
 
     def loaded(self, device_id: str, held: Loaded) -> list[Action]:
         if self.phase != "loading":
             return []
         self._held[device_id] = held
-        return [self._show(device_id, "linking"), *self._examine()]
+        return [self.show(device_id, "linking"), *self._examine()]
 
     def checked(self, device_id: str, files: Mapping[str, str]) -> list[Action]:
         if self.phase != "loading":
@@ -118,7 +128,7 @@ class PlanLifecycle:
         if plan_gen != self.plan.plan_gen or self.phase != "linking":
             return []
         self._linked.add(device_id)
-        return [self._show(device_id, "ready"), *self._advance()]
+        return [self.show(device_id, "ready"), *self._advance()]
 
     def broken(self, device_id: str, plan_gen: int, problem: Problem) -> list[Action]:
         """A link broke, but the layers are kept: link again, up to `MAX_RELINKS` times."""
@@ -127,7 +137,7 @@ class PlanLifecycle:
         self._relinks += 1
         if self._relinks > MAX_RELINKS:
             return self._fail(problem, device_id)
-        shown = self._show(device_id, "broken", detail=problem.what)
+        shown = self.show(device_id, "broken", detail=problem.what)
         return [shown, Broke(device_id, problem), *self._connect(self.plan.plan_gen + 1)]
 
     def resume(self) -> list[Action]:
@@ -153,7 +163,7 @@ class PlanLifecycle:
             return []
         if problem.kind == "ModelMismatch":
             self.mismatch = Mismatch(device_id, problem)
-        return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
+        return [self.show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
 
     def distrusted(self, device_id: str, problem: Problem) -> list[Action]:
         if self.phase == "failed" or all(part.device_id != device_id for part in self.plan.parts):
@@ -189,7 +199,7 @@ class PlanLifecycle:
         alone = len(self.plan.stages) == 1
         if self.phase == "loading" and self._all_in(self._ports) and self._all_in(self._held):
             if alone:  # no files to compare, and no links to make
-                return [self._show(self.plan.head.device_id, "ready"), *self._prove()]
+                return [self.show(self.plan.head.device_id, "ready"), *self._prove()]
             return self._connect(self.plan.plan_gen) if self._all_in(self._files) else []
         if self.phase == "linking" and self._all_in(self._linked):
             return self._ready() if self._proof else self._prove()
@@ -215,19 +225,3 @@ class PlanLifecycle:
     def _fail(self, problem: Problem, device_id: str = "") -> list[Action]:
         self.failed_in, self.phase = self.phase, "failed"
         return [GiveUp(device_id, problem)]
-
-    def _show(
-        self, device_id: str, status: StageStatus, *, done_bytes: int = 0, total_bytes: int = 0, detail: str = ""
-    ) -> ShowStage:
-        held = self._held.get(device_id)
-        weight = held.weight_bytes if held else 0
-        return ShowStage(
-            StageState(
-                device_id=device_id,
-                status=status,
-                done_bytes=done_bytes or weight,
-                total_bytes=total_bytes or weight,
-                weight_bytes=weight,
-                detail=detail,
-            )
-        )

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
 from core import events
-from core.errors import TrustError
 from core.models.files.layout import Layout
 from core.node.ring.speed_measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
-from core.plan.cost_curve import (
-    MOST_POINTS,
-    MOST_TIMES,
-    REACH,
-    Curve,
-    Curves,
-    Point,
-    curve_name,
-    is_whole,
-    learned,
-    point_of,
-    seconds_for,
-)
+from core.plan import cost_curve
 from core.plan.forecast import MacSpeeds, apart_s, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.settings import Home
@@ -41,8 +27,8 @@ _GOES_ON: Final[tuple[events.RecoveryState, ...]] = ("running", "suspect", "stuc
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 # an amount above zero, then its times in seconds
-_Measured = Annotated[tuple[_Figure, ...], msgspec.Meta(min_length=2, max_length=1 + MOST_TIMES)]
-_Points = Annotated[tuple[_Measured, ...], msgspec.Meta(max_length=MOST_POINTS)]
+_Measured = Annotated[tuple[_Figure, ...], msgspec.Meta(min_length=2, max_length=1 + cost_curve.MOST_TIMES)]
+_Points = Annotated[tuple[_Measured, ...], msgspec.Meta(max_length=cost_curve.MOST_POINTS)]
 _FILE: Final = JsonFile[Mapping[str, Sequence[Sequence[float]]]](
     Home.throughput, dict[Annotated[str, msgspec.Meta(max_length=64)], _Points]
 )
@@ -57,7 +43,7 @@ class ThroughputHistory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._curves = read_curves(path)
+        self.curves: cost_curve.Curves = read_curves(path)
         self._layouts: tuple[str, Layout] | None = None
         self._loaded: MeasuredLoad | None = None
         self._loading: LoadMeasurement | None = None
@@ -67,19 +53,15 @@ class ThroughputHistory:
         self._is_warm = False
         self._cold: set[str] = set()  # curves with data of first answers only
 
-    @property
-    def curves(self) -> Curves:
-        return self._curves
-
     def about(self, fingerprint: str, layout: Layout) -> None:
         """The next proposed plan is of the model with this fingerprint and layout."""
         self._layouts = fingerprint, layout
 
     async def take_in(self, event: events.AnyEvent, now: float) -> None:
-        before = self._curves
+        before = self.curves
         self.handle_event(event, now)
-        if self._curves is not before:
-            await asyncio.to_thread(write_curves, self._path, self._curves)
+        if self.curves is not before:
+            await asyncio.to_thread(write_curves, self._path, self.curves)
 
     def handle_event(self, event: events.AnyEvent, now: float) -> None:
         """Learn from an event; `now` in monotonic seconds."""
@@ -123,47 +105,45 @@ class ThroughputHistory:
 
     def _lead_s(self) -> float:
         head = self._loaded.plan.head.device_id if self._loaded else ""
-        return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
+        lead = self.curves.get(cost_curve.curve_name("lead", head), ())
+        return cost_curve.seconds_for(lead, 1, cost_curve.REACH["lead"]) or 0.0
 
     def _apart_s(self, tokens: float) -> float | None:
-        return (
-            apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves), tokens) if self._loaded else None
-        )
+        return apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self.curves), tokens) if self._loaded else None
 
     def _unknown(self, found: list[Measured]) -> list[Measured]:
         """Measurements that a first answer may add: for empty curves, except the plan's total, which its parts describe
         better.
         """
-        unknown = [each for each in found if each.curve not in self._curves and not is_whole(each.curve)]
+        unknown = [each for each in found if each.curve not in self.curves and not cost_curve.is_whole(each.curve)]
         self._cold.update(each.curve for each in unknown)
         return unknown
 
     def _learn(self, found: list[Measured]) -> None:
-        curves = dict(self._curves)
+        curves = dict(self.curves)
         for each in found:
             if each.amount > 0:
                 known, anew = curves.pop(each.curve, ()), each.curve in self._cold
-                curves[each.curve] = learned(known, each.amount, each.seconds, anew=anew)
+                curves[each.curve] = cost_curve.learned(known, each.amount, each.seconds, anew=anew)
         if self._is_warm:
             self._cold.difference_update(each.curve for each in found)
         if found:
-            self._curves = dict(list(curves.items())[-MOST_CURVES:])
+            self.curves = dict(list(curves.items())[-MOST_CURVES:])
 
 
-def read_curves(path: Path) -> dict[str, Curve]:
+def read_curves(path: Path) -> dict[str, cost_curve.Curve]:
     """Read the file; one that is damaged, newer, or not private to this user, counts as empty."""
-    try:
-        found = _FILE.read(path)
-    except TrustError:
-        return {}
+    found = _FILE.try_to_read(path) or {}
     amounts = {name: {amount: times for amount, *times in points if amount} for name, points in found.items()}
-    return {name: tuple(sorted(point_of(*each) for each in points.items())) for name, points in amounts.items()}
+    return {
+        name: tuple(sorted(cost_curve.point_of(*each) for each in points.items())) for name, points in amounts.items()
+    }
 
 
-def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
-    with suppress(TrustError):  # on a full disk the next answers bring the figures again
-        _FILE.write(path, {name: [*map(_kept, curve)] for name, curve in curves.items()})
+def write_curves(path: Path, curves: Mapping[str, cost_curve.Curve]) -> None:
+    # on a full disk the next answers bring the figures again
+    _FILE.try_to_write(path, {name: [*map(_kept, curve)] for name, curve in curves.items()})
 
 
-def _kept(point: Point) -> list[float]:
+def _kept(point: cost_curve.Point) -> list[float]:
     return [float(f"{figure:.{DIGITS}g}") for figure in (point.amount, *(point.times or (point.seconds,)))]

@@ -136,7 +136,6 @@ class TrustCommands:
             self._enforcement.news.set()
 
     async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
-        """Handle a Mac's request for a new key, or an admin's refusal."""
         if isinstance(message, KeyRefused):
             self._refuse(device_id, message.problem)
             return
