@@ -143,7 +143,7 @@ class ByteLinks:
             listener,
             identity=self._identity,
             cluster=self._cluster(),
-            peer_id=parse_text_id(device_id),
+            peer_id=self._id_of(device_id),
             binding=_binding(asked),
             timeout_s=LINK_S,
             alarm=alarm,
@@ -158,11 +158,14 @@ class ByteLinks:
             port,
             identity=self._identity,
             cluster=self._cluster(),
-            peer_id=parse_text_id(device_id),
+            peer_id=self._id_of(device_id),
             binding=_binding(asked),
             timeout_s=until - monotonic(),
             plain=plain,
         )
+
+    def _id_of(self, device_id: str) -> bytes:
+        return parse_text_id(device_id)
 
 
 def _binding(asked: BytesRequest) -> bytes:
