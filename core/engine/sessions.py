@@ -144,17 +144,6 @@ def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
     return [_listed(path, secret) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
-def saved_session(path: Path, session: SessionFile) -> SavedSession:
-    return SavedSession(
-        name=_name_of(path),
-        model=session.model,
-        tokens=len(session.tokens),
-        size_bytes=path.stat().st_size,
-        created_at=session.created_at,
-        messages=session.messages,
-    )
-
-
 def delete_session(folder: Path, name: str) -> None:
     """Delete a session and its key. Raises UsageError if it does not exist, SessionError."""
     forget(existing(folder, name), SessionError)
@@ -217,16 +206,16 @@ def _caches(stream: _Stream, session: SessionFile, name: str) -> Iterator[tuple[
 
 
 def _listed(path: Path, secret: bytes) -> SavedSession:
+    name = clean_name(path.name.removesuffix(SUFFIX)) or "?"
     try:
-        return msgspec.structs.replace(saved_session(path, reading(path, secret)[0]), messages=())
+        size = path.stat().st_size
+        session = reading(path, secret)[0]
     except (OSError, MaclusterError) as error:
-        name = _name_of(path)
         problem = error if isinstance(error, MaclusterError) else SessionError(f"{name} cannot be read: {error}.")
         return SavedSession(name=name, problem=problem.problem)
-
-
-def _name_of(path: Path) -> str:
-    return clean_name(path.name.removesuffix(SUFFIX)) or "?"
+    return SavedSession(
+        name=name, model=session.model, tokens=len(session.tokens), size_bytes=size, created_at=session.created_at
+    )
 
 
 def _bits(kv_bits: int | None) -> str:

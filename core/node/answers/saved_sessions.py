@@ -29,7 +29,7 @@ class SavedSessions:
         return await asyncio.to_thread(files.list_sessions, self._folder, self._secret)
 
     async def show(self, wanted: SessionName) -> SavedSession:
-        return files.saved_session(files.path_of(self._folder, wanted.name), await self._read(wanted))
+        return self._saved(wanted, await self._read(wanted))
 
     async def save(self, wanted: SessionName) -> SavedSession:
         """Save the conversation whose answer ended last, with the cache of every Mac; replaces a session of that name.
@@ -56,7 +56,7 @@ class SavedSessions:
         await self._send(LoadSession(path=str(path), secret=self._secret))
         self._answers.conversation = EndedConversation(session.tokens, session.messages)
         self._journal.info(f"Session {wanted.name!r} loaded.")
-        return files.saved_session(path, session)
+        return self._saved(wanted, session)
 
     async def delete(self, wanted: SessionName) -> None:
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
@@ -98,3 +98,13 @@ class SavedSessions:
     async def _read(self, wanted: SessionName) -> files.SessionFile:
         path = files.existing(self._folder, wanted.name)
         return (await asyncio.to_thread(files.reading, path, self._secret))[0]
+
+    def _saved(self, wanted: SessionName, session: files.SessionFile) -> SavedSession:
+        return SavedSession(
+            name=wanted.name,
+            model=session.model,
+            tokens=len(session.tokens),
+            size_bytes=files.path_of(self._folder, wanted.name).stat().st_size,
+            created_at=session.created_at,
+            messages=session.messages,
+        )
