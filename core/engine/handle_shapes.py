@@ -8,20 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.engine.ring_work import (
-    Copy,
-    Drop,
-    Extend,
-    Extract,
-    Finalise,
-    Keep,
-    Merge,
-    New,
-    Op,
-    PrepareRows,
-    Restore,
-    Trim,
-)
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError
 from core.settings import MAX_ROWS
 
@@ -83,16 +70,16 @@ def target(op: Op) -> int:
 def sources(op: Op) -> tuple[int, ...]:
     """The handles that `op` reads."""
     match op:
-        case New() | Restore() | Drop():
-            return ()
         case Merge():
             return op.rows
         case Extend():
             return (op.into, op.more)
         case Copy() | Extract():
             return (op.of,)
-        case _:
+        case Keep() | Trim() | PrepareRows() | Finalise():
             return (op.handle,)
+        case _:
+            return ()
 
 
 def used_up(op: Op) -> tuple[int, ...]:

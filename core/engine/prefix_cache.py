@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
@@ -127,7 +126,9 @@ class PrefixCache:
             handle = source
         else:
             ops, handle = [*map(Drop, self._evict(room))], next(self._handles)
-            ops.append(_copied(found)(handle) if found else New(handle))
+            lent_row = found.lent if found else None
+            copied: Op = New(handle) if source is None else Copy(handle, of=source)
+            ops.append(lent_row.copied(handle) if lent_row else copied)
         if found and not found.is_whole:
             ops.append(Trim(handle, len(found.tokens) - found.common))
         return Opened(ops, handle, found.common if found else 0)
@@ -273,10 +274,3 @@ class PrefixCache:
 def _start(request: Request) -> tuple[int, ...]:
     """The reusable part of a prompt: without the last token, which chooses the first one; none for prompt logprobs."""
     return () if request.scores_prompt else tuple(request.prefix[:-1])
-
-
-def _copied(found: _Found) -> Callable[[int], Op]:
-    if found.parked:
-        return partial(Copy, of=found.parked.handle)
-    assert found.lent
-    return found.lent.copied

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from select import select
 from time import monotonic, perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
 from core.errors import LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType
+from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
 from core.link.rekey_limits import KeyUse
-from core.link.seal import Opener, Sealer
+from core.link.seal import FrameFields, Opener, Sealer
 from core.link.tls import link_error
 
 SEND_TIMEOUT_S: Final = 30.0
@@ -102,33 +102,11 @@ class Sender(_LinkEnd):
         self._meanwhile = fileno, drain
         self._sock.settimeout(0)
 
-    def send(
-        self,
-        kind: FrameType,
-        *,
-        request_id: bytes = bytes(16),
-        pos: int = 0,
-        rows: int = 0,
-        layers: tuple[int, int] = (0, 0),
-        plan_gen: int = 0,
-        flags: int = 0,
-        dtype: int = 0,
-        parts: Sequence[Buffer] = (),
-    ) -> None:
+    def send(self, kind: FrameType, **fields: Unpack[FrameFields]) -> None:
         """Seal and send one frame of concatenated parts. Raises ProtocolError; other errors close the link."""
         started = perf_counter()
         try:
-            frame = self._sealer.seal(
-                kind,
-                request_id=request_id,
-                pos=pos,
-                rows=rows,
-                layers=layers,
-                plan_gen=plan_gen,
-                flags=flags,
-                dtype=dtype,
-                parts=parts,
-            )
+            frame = self._sealer.seal(kind, **fields)
         except SealError:
             self.close()
             raise

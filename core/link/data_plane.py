@@ -129,8 +129,6 @@ def accept(
 
 
 class _Handshake:
-    """The acceptor's handshake as a generator, so that one thread can run many at once."""
-
     def __init__(self, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> None:
         self._identity, self._cluster, self.peer_id, self._binding = identity, cluster, peer_id, binding
         self._context = server_context(identity, cluster)
@@ -140,7 +138,6 @@ class _Handshake:
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def steps(self, sock: ssl.SSLSocket) -> Generator[float, None, DataLink]:
-        """Yield while waiting for bytes: the time limit of the current phase in seconds."""
         while True:
             try:
                 sock.do_handshake()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -64,6 +64,19 @@ class _Half:
             raise SealError("This link has carried as many frames as one key may.", "Load the model again.")
         assert len(self._nonce) == 12  # some ciphers take other lengths, and the counter would lie elsewhere
         _SEQ.pack_into(self._nonce, 4, self._seq)
+
+
+class FrameFields(TypedDict, total=False):
+    """Fields of a frame besides its type, as `Sealer.seal` takes them."""
+
+    request_id: bytes
+    pos: int
+    rows: int
+    layers: tuple[int, int]
+    plan_gen: int
+    flags: int
+    dtype: int
+    parts: Sequence[Buffer]
 
 
 class Sealer(_Half):

@@ -79,8 +79,6 @@ class _Hello(NamedTuple):
 
 
 class _Agreement(NamedTuple):
-    """Result of the key schedule."""
-
     transcript_hash: bytes
     prk: bytes
     session: LinkSession
@@ -99,21 +97,9 @@ class _Party:
         self._ephemeral = X25519PrivateKey.from_private_bytes(random(32))
         if not carries_prompts(peer.level):
             raise HandshakeError(f"{peer.name} is not paired.", "Pair it first: `macluster pair`.")
-        self.hello = HELLO.pack(
-            b"MCH1",
-            VERSION,
-            SUITE,
-            kind,
-            0,
-            bytes(6),
-            cluster.roster.cluster_id,
-            identity.device_id,
-            peer.device_id,
-            cluster.roster.epoch,
-            cluster.roster.hash,
-            self._ephemeral.public_key().public_bytes_raw(),
-            random(16),
-        )
+        begin, roster = (b"MCH1", VERSION, SUITE, kind, 0, bytes(6)), cluster.roster
+        ids = (roster.cluster_id, identity.device_id, peer.device_id, roster.epoch, roster.hash)
+        self.hello = HELLO.pack(*begin, *ids, self._ephemeral.public_key().public_bytes_raw(), random(16))
 
     def judge(self, data: bytes) -> _Hello:
         """Make every check that comes before a signature. Raises HandshakeError, OtherVersion."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -64,31 +64,14 @@ class SealedLane:
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
         self._sender, self._receiver = sender, receiver
         self._array = a_payload()
-        self._codec_s = 0.0
 
     def send(self) -> None:
-        started = perf_counter()
         parts = encode_arrays([self._array])
-        self._codec_s += perf_counter() - started
         self._sender.send(FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=parts)
 
     def receive(self) -> None:
-        body = self._receiver.recv(WAIT_S).body
-        started = perf_counter()
-        (self._array,) = decode_arrays(body)
+        (self._array,) = decode_arrays(self._receiver.recv(WAIT_S).body)
         mx.eval(self._array)
-        self._codec_s += perf_counter() - started
-
-    def forget(self) -> None:
-        self._codec_s = 0.0
-        self._sender.stats.reset()
-        self._receiver.stats.reset()
-
-    def parts_us(self, hops: int) -> dict[str, float]:
-        """Microseconds per hop since `forget`, wall clock. TLS is inside `send`; its other half is in recv."""
-        sent, received = self._sender.stats, self._receiver.stats
-        seconds = {"codec": self._codec_s, "seal": sent.seal_s, "send": sent.send_s, "open": received.open_s}
-        return {name: 1e6 * spent / hops for name, spent in seconds.items()}
 
 
 class RawLane:
@@ -149,21 +132,6 @@ class Invitation(NamedTuple):
     binding: bytes
 
 
-class HopTurn(NamedTuple):
-    """A number of round trips on one lane."""
-
-    lane: str
-    hops: int
-
-
-class Spent(NamedTuple):
-    """Cost of a turn for one end."""
-
-    cpu_us: float  # per round trip, all threads
-    rtt_us: tuple[float, ...]  # of each round trip
-    parts_us: dict[str, float]  # wall clock per round trip
-
-
 @contextmanager
 def lead(other: SecondProcess, macs: LocalMacs, lanes_of: LanesOf) -> Iterator[dict[str, HopLane]]:
     """Connect the lanes, by name, with a process that runs `echo`. Raises LinkError or WorkerError."""
@@ -194,40 +162,20 @@ def echo(lanes_of: LanesOf, pipe: Connection[Any, Any]) -> None:
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
     lanes = lanes_of(sender, receiver, out, into)
     while True:
-        turn: HopTurn = pipe.recv()
-        pipe.send(take_turn(lanes, turn, _return))
+        name, hops = pipe.recv()
+        lane = lanes[name]
+        pipe.send(take_turn(hops, lane.receive, lane.send)[0])
 
 
-def play(other: SecondProcess, lanes: Mapping[str, HopLane], turn: HopTurn) -> tuple[Spent, Spent]:
-    other.send(turn)
-    mine = take_turn(lanes, turn, _serve)
-    return mine, other.receive(MEET_S)
-
-
-def take_turn(lanes: Mapping[str, HopLane], turn: HopTurn, hit: Callable[[HopLane], None]) -> Spent:
-    """Call `hit` once per hop. CPU time is that of the whole process: MLX works in threads of its own."""
-    lane = lanes[turn.lane]
-    sealed = lane if isinstance(lane, SealedLane) else None
-    if sealed:
-        sealed.forget()
-    times = [perf_counter()]
-    cpu = process_time()
-    for _ in range(turn.hops):
-        hit(lane)
+def take_turn(hops: int, first: Callable[[], None], then: Callable[[], None]) -> tuple[float, float]:
+    """CPU time of a hop by all threads of this process, as MLX works in its own, and the median round trip, in µs."""
+    times, cpu = [perf_counter()], process_time()
+    for _ in range(hops):
+        first()
+        then()
         times.append(perf_counter())
     cpu = process_time() - cpu
-    trips = tuple(1e6 * (after - before) for before, after in pairwise(times))
-    return Spent(1e6 * cpu / turn.hops, trips, sealed.parts_us(turn.hops) if sealed else {})
-
-
-def _serve(lane: HopLane) -> None:
-    lane.send()
-    lane.receive()
-
-
-def _return(lane: HopLane) -> None:
-    lane.receive()
-    lane.send()
+    return 1e6 * cpu / hops, 1e6 * median(after - before for before, after in pairwise(times))
 
 
 def _bound(identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> dict[str, Any]:
@@ -245,7 +193,6 @@ class LaneTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_us: tuple[float, float]  # of the leader and the echo, all threads
     rtt_us: float  # median round trip
-    parts_us: dict[str, float] = {}  # wall clock; TLS is inside send
 
     @property
     def side_us(self) -> float:
@@ -257,20 +204,22 @@ Round = dict[str, LaneTurn]  # by lane
 
 def play_rounds(rounds: int, hops: int, lanes_of: LanesOf = array_lanes) -> list[Round]:
     """Play `rounds` rounds of `hops` hops on every lane. Raises LinkError or WorkerError."""
-    with TemporaryDirectory(prefix="macluster-hop-") as folder, second_process(partial(echo, lanes_of)) as other:
-        macs = make_macs(Path(folder), 2)
-        with lead(other, macs, lanes_of) as lanes:
+    with (
+        TemporaryDirectory(prefix="macluster-hop-") as folder,
+        second_process(partial(echo, lanes_of)) as other,
+        lead(other, make_macs(Path(folder), 2), lanes_of) as lanes,
+    ):
 
-            def one_round(hops: int) -> Round:
-                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in lanes}
+        def one_round(hops: int) -> Round:
+            return {name: one_turn(name, hops) for name in lanes}
 
-            one_round(WARM_UP_HOPS)
-            return [one_round(hops) for _ in range(rounds)]
+        def one_turn(name: str, hops: int) -> LaneTurn:
+            other.send((name, hops))
+            cpu_us, rtt_us = take_turn(hops, lanes[name].send, lanes[name].receive)
+            return LaneTurn(cpu_us=(cpu_us, other.receive(MEET_S)), rtt_us=rtt_us)
 
-
-def _turn(lead: Spent, echo: Spent) -> LaneTurn:
-    parts = {name: (spent + echo.parts_us[name]) / 2 for name, spent in lead.parts_us.items()}
-    return LaneTurn(cpu_us=(lead.cpu_us, echo.cpu_us), rtt_us=median(lead.rtt_us), parts_us=parts)
+        one_round(WARM_UP_HOPS)
+        return [one_round(hops) for _ in range(rounds)]
 
 
 def cpu_ratio(rounds: Sequence[Round]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
@@ -23,43 +24,36 @@ class MlxLmAnswer(NamedTuple):
     times: tuple[float, ...]  # of each token
 
 
-class _SoloRequest(NamedTuple):
-    directory: str
-    prompt: tuple[int, ...]
-    tokens: int
-
-
 class MlxLmProcess:
     """The whole model in a process that loads it at the first request."""
 
-    def __init__(self, process: SecondProcess, model: Path) -> None:
-        self._process, self._directory = process, str(model)
-        self.pid = process.pid
+    def __init__(self, process: SecondProcess) -> None:
+        self._process, self.pid = process, process.pid
 
     def generate(self, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
         """Decode `tokens` greedy tokens. Raises WorkerDied or WorkerError."""
-        self._process.send(_SoloRequest(self._directory, tuple(prompt), tokens))
+        self._process.send((tuple(prompt), tokens))
         answer: MlxLmAnswer = self._process.receive(ANSWER_S)
         return answer
 
 
 @contextmanager
 def mlx_lm_process(model: Path) -> Iterator[MlxLmProcess]:
-    with second_process(_answer) as process:
-        yield MlxLmProcess(process, model)
+    with second_process(partial(_answer, str(model))) as process:
+        yield MlxLmProcess(process)
 
 
-def _answer(pipe: Connection[Any, Any]) -> None:
+def _answer(directory: str, pipe: Connection[Any, Any]) -> None:
     hide_others()  # also from mlx_lm
     from mlx_lm import load
 
     from core.models.metal import obey_device
 
     obey_device()
-    asked: _SoloRequest = pipe.recv()
-    model, tokenizer = load(asked.directory)[:2]
+    asked = pipe.recv()
+    model, tokenizer = load(directory)[:2]
     while True:
-        pipe.send(mlx_lm_answer(model, tokenizer, asked.prompt, asked.tokens))
+        pipe.send(mlx_lm_answer(model, tokenizer, *asked))
         asked = pipe.recv()
 
 

@@ -42,7 +42,8 @@ def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None,
     kept = min(needed, free)
     part = "" if kept == needed else f" of {gigabytes(needed)}"
     often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states are sent every {cut_distance(sum(states))} tokens."
-    note = f"Mirror on {plan.head.peer}: uses {_percent(share)} of the link and {gigabytes(kept)}{part} GB there."
+    percent = "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
+    note = f"Mirror on {plan.head.peer}: uses {percent} of the link and {gigabytes(kept)}{part} GB there."
     note += often if any(states) else ""
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
 
@@ -69,10 +70,6 @@ def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None, every: 
     caches = profile.caches[stage.start : stage.stop]
     states = sum(cache.fixed_bytes for cache in caches)
     return sum(cache.bytes_for(1, plan.kv_bits) for cache in caches) - states + states / every
-
-
-def _percent(share: float) -> str:
-    return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def _noted(plan: Plan, note: str) -> Plan:

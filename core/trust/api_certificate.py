@@ -9,7 +9,6 @@ import hashlib
 import os
 import socket
 import ssl
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -23,10 +22,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.errors import TrustError
 from core.mac.system_command import answered
+from core.trust.identity import VALID_FROM, VALID_TO
 from core.trust.private_files import private_folder, read_private, write_private
 
-_VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
 _ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -79,8 +77,8 @@ def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> N
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_VALID_FROM)
-        .not_valid_after(_VALID_TO)
+        .not_valid_before(VALID_FROM)
+        .not_valid_after(VALID_TO)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_name_of(each) for each in names]), critical=False)

@@ -43,8 +43,8 @@ CURRENT: Final = "identity"
 NEXT: Final = "identity-next"
 MAX_CERTIFICATE: Final = 2048
 
-_VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
+VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
+VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,8 +211,8 @@ def make_certificate(key: Ed25519PrivateKey) -> bytes:
         .issuer_name(_subject(public))
         .public_key(key.public_key())
         .serial_number(int.from_bytes(device_id_of(public)) | 1)
-        .not_valid_before(_VALID_FROM)
-        .not_valid_after(_VALID_TO)
+        .not_valid_before(VALID_FROM)
+        .not_valid_after(VALID_TO)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, None)
         .public_bytes(Encoding.DER)

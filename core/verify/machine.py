@@ -36,7 +36,6 @@ NAP_S: Final = 1.0
 
 
 def chip(_: threading.Event) -> Outcome:
-    """Predictions know the memory bandwidth of this chip."""
     if sys.platform != "darwin":
         return NOT_A_MAC
     name = chip_name()
@@ -53,7 +52,6 @@ def name(_: threading.Event) -> Outcome:
 
 
 def keychain(_: threading.Event) -> Outcome:
-    """An item can be stored in the keychain, read back and deleted."""
     if sys.platform != "darwin":
         return NOT_A_MAC
     from core.trust.keychain import drop, keep, recall
@@ -111,7 +109,6 @@ def silence_words(found: Iterable[Interface]) -> str:
 
 
 def incoming(_: threading.Event) -> Outcome:
-    """The macOS firewall lets other Macs in."""
     if (state := firewall()) == "unknown":
         return skipped("the firewall can only be checked on a Mac") if sys.platform != "darwin" else failed("no answer")
     finding = firewall_finding(state, Path(this_program()).name)  # its folder may name a person
@@ -145,7 +142,6 @@ def _becomes_true(is_so: Callable[[], bool]) -> bool:
 
 
 def sleep(_: threading.Event) -> Outcome:
-    """The node's clock stood still while this machine slept."""
     if sys.platform == "darwin":
         running, stopped = time.CLOCK_MONOTONIC_RAW, time.CLOCK_UPTIME_RAW
     else:
@@ -164,7 +160,6 @@ def sleep_outcome(running: float, stopped: float, own: float) -> Outcome:
 
 
 def open_files(_: threading.Event) -> Outcome:
-    """This process can open as many files as macluster needs."""
     raise_descriptor_limit()
     opened: list[int] = []
     try:
@@ -208,7 +203,6 @@ def _why_left(each: Interface) -> str:
 
 
 def rdma(_: threading.Event) -> Outcome:
-    """macluster understands what macOS reports about RDMA."""
     return rdma_outcome(look())
 
 

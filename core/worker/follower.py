@@ -46,7 +46,8 @@ class Follower:
         self._is_rank = has_ranks(plan)
         self._role = ALL if stage.layers.computes_at_once else role_of(plan, index)
         self._hidden = HiddenStates(plan.wire, stage.layers)
-        self._input = work_frames.TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
+        own = work_frames.TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
+        self._work_types = own | {FrameType.COMPOSE, FrameType.KV, FrameType.ERROR}
         self._is_last = index == len(plan.stages) - 1
         self._answers_chunks = self._is_last and not arriving(plan).runs
         self._under_way: list[mx.array] = []  # outputs of the last step that went ahead
@@ -57,17 +58,13 @@ class Follower:
     def serve(self, ring: Ring, frame: Frame) -> None:
         """Handle one frame. Raises LinkError or its kinds: the ring is broken then."""
         match frame.header.type:
-            case FrameType.COMPOSE | FrameType.KV | FrameType.ERROR:
-                self._work(ring, *work_frames.read_work(frame))
-            case kind if kind in self._input:
+            case kind if kind in self._work_types:
                 self._work(ring, *work_frames.read_work(frame))
             case FrameType.TELEMETRY:
                 ring.send_samples(read_samples(frame))
             case FrameType.RESUME_STATE:
-                ring.send(
-                    FrameType.RESUME_STATE,
-                    work_frames.encode_resume_state(self._stand(ring, work_frames.decode_resume_state(frame))),
-                )
+                standing = self._stand(ring, work_frames.decode_resume_state(frame))
+                ring.send(FrameType.RESUME_STATE, work_frames.encode_resume_state(standing))
             case FrameType.RESUME:
                 ring.follow()
             case other:

@@ -53,7 +53,6 @@ class HeadTelemetry:
             self.took(sum(map(len, chunk.tokens)), monotonic() - self._timed[1])
 
     def took(self, tokens: int, seconds: float) -> None:
-        """`tokens` tokens of a prompt were computed in `seconds`."""
         if self._adapts:
             self._chunk_in_time = chunk_in_time(self._chunk_in_time, self._most_chunk, seconds / tokens)
             self._set_pace()

@@ -266,15 +266,7 @@ class Worker:
         if command.drafter:
             model = load_draft(Path(command.drafter), size)
             drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
-        return Head(
-            plan,
-            pipeline,
-            self._report,
-            grammars,
-            lanes=command.lanes,
-            draft=command.draft,
-            drafter=drafter,
-        )
+        return Head(plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft, drafter=drafter)
 
     def _connect(self, command: messages.Connect) -> None:
         if self._joined is None or self._held is None:

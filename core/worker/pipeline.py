@@ -55,8 +55,6 @@ class StepAnswer(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Work on the ring."""
-
     frame: WorkFrame  # without the step
     work: Any  # the caller's object
     ops: Sequence[Op] = ()  # of a composition, which the head also applies

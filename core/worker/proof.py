@@ -16,17 +16,10 @@ from core.events import Plan
 from core.link.arrays import decode_arrays
 from core.models.slicing.ranks import BY_LAYERS
 from core.plan.topology import has_ranks
+from core.worker import reference_model
 from core.worker.messages import Proved
 from core.worker.pipeline import Pipeline
-from core.worker.reference_model import (
-    PART,
-    POSITIONS,
-    PROMPT_TOKENS,
-    Reference,
-    WholeLogits,
-    difference,
-    parts_of_prompt,
-)
+from core.worker.reference_model import Reference, WholeLogits, difference
 from core.worker.ring_forward import RingForward
 
 # Relative to the largest logit. In float32 two orders of summing differ by about 1e-6; half precision has 8 to 11 bits,
@@ -53,7 +46,7 @@ def prove(plan: Plan, pipeline: Pipeline, reference: Reference, on: GoesOn) -> P
     """
     started = perf_counter()
     model, whole = RingModel(RingForward(pipeline)), reference.whole
-    parts = parts_of_prompt(pipeline.stage.layers.vocab_size, min(PART, plan.chunk))
+    parts = reference_model.parts_of_prompt(pipeline.stage.layers.vocab_size, min(reference_model.PART, plan.chunk))
     try:
         logits = _through_the_ring(model, parts, on)
         model.compose()  # drops what the prompt left on the stages
@@ -63,14 +56,15 @@ def prove(plan: Plan, pipeline: Pipeline, reference: Reference, on: GoesOn) -> P
         reference.forget()
         raise
     why = "" if whole else reference.why
-    return Proved(plan_gen=plan.plan_gen, seconds=seconds, tokens=PROMPT_TOKENS, difference=found, why=why)
+    tokens = reference_model.PROMPT_TOKENS
+    return Proved(plan_gen=plan.plan_gen, seconds=seconds, tokens=tokens, difference=found, why=why)
 
 
 def _through_the_ring(model: RingModel, parts: list[list[int]], on: GoesOn) -> mx.array:
     """Logits [POSITIONS, vocabulary] in float32, after the last parts."""
     caches = model.make_cache()
     rows = []
-    for number, part in enumerate(parts, start=POSITIONS - len(parts)):
+    for number, part in enumerate(parts, start=reference_model.POSITIONS - len(parts)):
         started = perf_counter()
         logits = model(mx.array([part]), cache=caches)[:, -1].astype(mx.float32)
         if number >= 0:

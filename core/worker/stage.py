@@ -35,8 +35,6 @@ Foresee = Callable[[int, mx.array], "mx.array | None"]
 
 
 class _HeldCaches(NamedTuple):
-    """The rows and caches of a handle."""
-
     rows: HandleShape
     caches: list[Any]
     awaited: frozenset[int] = frozenset()  # caches that come from elsewhere, one by one or token by token

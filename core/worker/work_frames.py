@@ -67,8 +67,6 @@ Order = Op | Word
 
 
 class _Failure(Problem, frozen=True, kw_only=True):
-    """A failed stage's problem."""
-
     handles: tuple[Handle, ...] = ()  # useless after it
 
 
@@ -118,19 +116,9 @@ def read_work(frame: Frame) -> tuple[WorkFrame, int]:
     if len(body) < payload:
         raise ProtocolError(f"Frame 0x{header.type:02x} is too short for its {count} rows.")
     askers = tuple(bytes(body[at : at + ID_BYTES]) for at in range(WORK.size, payload, ID_BYTES))
-    work = WorkFrame(
-        header.type,
-        step,
-        handle,
-        header.request_id,
-        header.pos,
-        header.rows,
-        bool(header.flags & QUIET),
-        bool(header.flags & EVERY),
-        askers,
-        (body[payload:],),
-    )
-    return work, base
+    rest, quiet, every = (body[payload:],), bool(header.flags & QUIET), bool(header.flags & EVERY)
+    place = (step, handle, header.request_id, header.pos, header.rows)
+    return WorkFrame(header.type, *place, quiet, every, askers, rest), base
 
 
 def decoded(decode: Callable[[Buffer], _T], payload: Buffer, what: str) -> _T:

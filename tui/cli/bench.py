@@ -53,7 +53,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def _name(text: str) -> str:
     if text not in benches():
         there = "Benches for developers run in a checkout of macluster's repository (tests/benches)."
-        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(benches())}. {there}")
+        raise argparse.ArgumentTypeError(f"there is no {text} here, only {', '.join(benches())}. {there}")
     return text
 
 

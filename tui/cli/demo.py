@@ -175,14 +175,12 @@ class Demo:
     def _home(self, index: int) -> Home:
         return Home(self._root / NAMES[index])
 
-    def _models(self, index: int, model: Path) -> Path:
-        return self._home(index).models if index and self._config.remote_weights else model
-
     def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        models = self._home(index).models if index and self._config.remote_weights else model
         return start_node(
             self._home(index),
             *("--name", NAMES[index], "--host", LOOPBACK_HOST, "--port", "0", "--chip", CHIPS[index]),
-            *("--budget", str(self._config.budgets_gb[index]), "--models", str(self._models(index, model))),
+            *("--budget", str(self._config.budgets_gb[index]), "--models", str(models)),
             *("--discard", "--key", "file", "--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),

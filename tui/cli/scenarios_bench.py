@@ -26,7 +26,7 @@ from core.bench.results import cores, end_in_order, positive, print_result, syst
 from core.bench.scenarios.definitions import SCENARIOS, Scenario, chosen
 from core.bench.scenarios.load_generator import AskedModel, measured, model_of
 from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
-from core.bench.scenarios.throughput_chart import points, svg
+from core.bench.scenarios.throughput_chart import svg
 from core.errors import NodeError, UsageError
 from core.requests.plans import LoadRequest
 from core.settings import LOOPBACK_HOST
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> ScenariosResult:
             args.report.mkdir(parents=True, exist_ok=True)
             (args.report / "scenarios.md").write_text(markdown(reported), "utf-8")
             (args.report / "scenarios.json").write_bytes(msgspec.json.format(msgspec.json.encode(reported), indent=1))
-            (args.report / "scenarios.svg").write_text(svg(points(reported.scenarios), reported.runner), "utf-8")
+            (args.report / "scenarios.svg").write_text(svg(reported.scenarios, reported.runner), "utf-8")
         except OSError as error:
             what = f"Can't write the report to {args.report}: {error.strerror}."
             raise UsageError(what, "Choose another --report.") from error

@@ -43,7 +43,6 @@ def terminal_checks() -> tuple[Check, ...]:
 
 
 def colours(_: threading.Event) -> Outcome:
-    """Check that colours with different meanings differ in this terminal's palette."""
     if not sys.stdout.isatty():
         return NO_TERMINAL
     system = colours_of(os.environ)
@@ -71,7 +70,6 @@ def alike(theme: Theme, system: ColorSystem) -> list[tuple[str, str]]:
 
 
 def clipboard(_: threading.Event) -> Outcome:
-    """Check that text copied in the chat can be pasted."""
     way = way_for("", sys.platform, dict(os.environ))
     if way == "pbcopy":
         return passed("by pbcopy") if _comes_back() else failed("pbcopy does not keep its input")

@@ -25,18 +25,10 @@ NAMED_CHARACTERS: Final = (
 def bindings(actions: tuple[Action, ...]) -> list[Binding]:
     """Textual bindings for the actions that have keys: one binding per key, the preferred key first."""
     return [
-        Binding(
-            key,
-            action.run,
-            action.word,
-            show=action.footer,
-            priority=action.priority,
-            id=action.id,
-            tooltip=action.title,
-        )
-        for action in actions
-        if action.keys
-        for key in in_order(action.keys, sys.platform)
+        Binding(key, a.run, a.word, show=a.footer, priority=a.priority, id=a.id, tooltip=a.title)
+        for a in actions
+        if a.keys
+        for key in in_order(a.keys, sys.platform)
     ]
 
 

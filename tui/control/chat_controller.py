@@ -93,11 +93,11 @@ class ChatController:
             self._app.notify(WRITING)
         elif turn is not None:
             self._app.prompt.lend(turn.text)
-            self._app.set_state(conversation.editing(self._app.state, number))
+            self._app.set_state(replace(self._app.state, editing=number))
 
     def give_up_edit(self) -> None:
         self._app.prompt.give_back()
-        self._app.set_state(conversation.editing(self._app.state, 0))
+        self._app.set_state(replace(self._app.state, editing=0))
 
     def stop(self) -> bool:
         """Stop the answer; what is written stays. False if none is being written."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from tui.state.load_options import as_preview
 from tui.state.state import cleaned
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
+
+_Request = TypeVar("_Request", bound=PlanRequest)
 
 
 class ModelCatalog:
@@ -29,8 +31,9 @@ class ModelCatalog:
         self.wants_known = False
         self.typed = ""
 
-    def name_of(self, shown: str) -> str:
-        return self._names.get(shown, shown)
+    def named(self, request: _Request) -> _Request:
+        """The request with the node's own name of its model."""
+        return msgspec.structs.replace(request, model=self._names.get(request.model, request.model))
 
     def options(self, choice: ModelChoice) -> LoadRequest:
         return self._requests.get(choice.name) or LoadRequest(model=choice.name)
@@ -75,11 +78,11 @@ class ModelCatalog:
 
     async def examine(self, request: PreviewRequest) -> None:
         """Plan one model with what examining its files shows."""
-        change = msgspec.structs.replace
-        preview: PlanPreview = cleaned(await self._client.plan(change(request, model=self.name_of(request.model))))
+        preview: PlanPreview = cleaned(await self._client.plan(self.named(request)))
         self._answered(request)
         self.choices = tuple(
-            change(each, preview=preview) if each.name == request.model else each for each in self.choices or ()
+            msgspec.structs.replace(each, preview=preview) if each.name == request.model else each
+            for each in self.choices or ()
         )
 
     def _answered(self, request: PreviewRequest) -> None:
@@ -88,7 +91,4 @@ class ModelCatalog:
             self._unplanned.discard(request.model)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
-        return await self._client.load(self._named(request))
-
-    def _named(self, request: LoadRequest) -> LoadRequest:
-        return msgspec.structs.replace(request, model=self.name_of(request.model))
+        return await self._client.load(self.named(request))

@@ -48,13 +48,11 @@ class SessionWork:
         except MaclusterError:  # it was deleted meanwhile, or is damaged after its header
             return one
 
-    async def stop(self) -> bool:
-        """Stop the running work; False if nothing runs, or if it is already stopping."""
-        if not self.words or self.is_stopping:
-            return False
-        self.is_stopping = True
-        await self._client.stop_session()
-        return True
+    async def stop(self) -> None:
+        """Stop the running work, unless it is already stopping."""
+        if self.words and not self.is_stopping:
+            self.is_stopping = True
+            await self._client.stop_session()
 
     async def load(self, name: str) -> bool:
         """Load a session into the plan's Macs and its messages into the chat. Returns whether that worked."""

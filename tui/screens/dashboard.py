@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
@@ -16,7 +18,7 @@ from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.widgets.banner import Banner, outdated, startable
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.cluster_strip import ClusterStrip
+from tui.widgets.cluster_strip import strip_content
 from tui.widgets.hop_table import HopPane
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogPane
@@ -24,7 +26,8 @@ from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
-from tui.widgets.status_line import ChatTitle, StatusLine
+from tui.widgets.status_line import status_content, title_content
+from tui.widgets.text_view import StateView
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
 PANES = ("peers", "split", "hops", "logs", "chat")
@@ -55,7 +58,7 @@ class Dashboard(SizedScreen):
         self._is_greeting = False
         self._has_greeted = bool(note)  # the demo pairs and loads by itself
         self._focused_before: Widget | None = None
-        self.status = StatusLine(note)
+        self.status = StateView(partial(status_content, note=note), id="status")
         self.offline = Banner(id="offline")
         self.trouble = Banner(id="trouble")
         self.peers = PeerPane(id="peers")
@@ -63,9 +66,9 @@ class Dashboard(SizedScreen):
         self.hops = HopPane(id="hops")
         self.logs = LogPane(id="logs")
         self.chat = ChatLog(fps=fps, note=note)
-        self.chat_title = ChatTitle(id="chat-title")
+        self.chat_title = StateView(title_content, id="chat-title")
         self.prompt = Prompt()
-        self.strip = ClusterStrip(id="strip")
+        self.strip = StateView(lambda state, width: strip_content(state, width, time.time()), id="strip")
         self.recovery = RecoveryPane()
         self.welcome = Welcome(id="welcome")
 

@@ -213,9 +213,7 @@ class ModelsScreen(NodeScreen):
 
     def action_edit_split(self) -> None:
         if choice := self._plannable:
-            request = self._catalog.options(choice)
-            request = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
-            self.app.push_screen(SplitScreen(self._sources, request))
+            self.app.push_screen(SplitScreen(self._sources, self._catalog.named(self._catalog.options(choice))))
 
     def action_download(self) -> None:
         self._dialogs.bring(self.list.pointed, self._state.snapshot)

@@ -111,12 +111,10 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._chosen, self._problem, self._step = chosen, None, PairingChanged(state="waiting")
         self._earlier = self._state.snapshot.pairing
         self._is_typed = False
-        call = (
-            self._client.open_pairing()
-            if chosen is None
-            else self._client.pair_with(PairWith(device_id=chosen.device_id))
-        )
-        self._call(call)
+        if chosen is None:
+            self._call(self._client.open_pairing())
+        else:
+            self._call(self._client.pair_with(PairWith(device_id=chosen.device_id)))
 
     def _offer_at(self, offer: PairingOffer) -> None:
         self._offer, self._problem = offer, None

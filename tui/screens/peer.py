@@ -93,6 +93,7 @@ def peer_title(peer: Peer | None, width: int) -> Content:
 def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:
     """All facts in `width` cells; `trusted` comes from the roster, None until the node answered."""
     mark, trust = mac_mark(state, peer), peer_trust(peer)
+    skipped = "left out; Space includes it again" if peer.device_id in state.skipped else ""
     rows = [
         _row("state", Content.assemble((f"{mark.glyph} {mark.word}", mark.style)), _link(peer)),
         _row("trust", Content.assemble((f"{trust.glyph} {trust.word}", trust.style)), trusted.role if trusted else ""),
@@ -107,7 +108,8 @@ def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: 
         Content(""),
         *_machine(peer, width),
         Content(""),
-        *_layers(state, peer, width),
+        *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
+        *_wrapped("next load", skipped, width, WARN),
         *_wrapped("sees", trusted.sees if trusted else "", width),
     ]
     return Content("\n").join(_without_doubles(rows))
@@ -133,14 +135,6 @@ def _machine(peer: Peer, width: int) -> list[Content]:
         *_wrapped("memory", facts, width),
         *_wrapped("macluster", " · ".join(filter(None, (peer.version, peer.runs_on))), width),
         *_wrapped("process", " · ".join(fact for fact in (worker, spare) if fact), width),
-    ]
-
-
-def _layers(state: UiState, peer: Peer, width: int) -> list[Content]:
-    skipped = "left out; Space includes it again" if peer.device_id in state.skipped else ""
-    return [
-        *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
-        *_wrapped("next load", skipped, width, WARN),
     ]
 
 

@@ -229,8 +229,7 @@ def _what_is_loaded(sources: Sources) -> LoadRequest | None:
     now = sources.state.snapshot
     if now.plan is None:
         return None
-    request = in_topology(options_of(now.plan, now.peers), now.plan.topology)
-    return msgspec.structs.replace(request, model=sources.catalog.name_of(request.model))
+    return sources.catalog.named(in_topology(options_of(now.plan, now.peers), now.plan.topology))
 
 
 def _macs(plan: Plan) -> list[str]:

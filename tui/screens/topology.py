@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
@@ -156,8 +155,7 @@ class TopologyScreen(NodeScreen):
 
     async def _ask(self, request: LoadRequest) -> None:
         for topology in TOPOLOGIES:
-            named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
-            self._previews[topology] = await self.planned(in_topology(named, topology))
+            self._previews[topology] = await self.planned(in_topology(self._catalog.named(request), topology))
             self.redraw()
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:

@@ -49,10 +49,12 @@ def moved(now: Boundaries, by: int) -> Boundaries:
     wanted = min(high, max(low, cut + by))
     if wanted == cut:
         return _change(now, remark=_SHARED)
-    found = _landing(_places(now, low, high), cut, wanted)
+    places = range(low, high + 1) if now.legal is None else [layer for layer in now.legal if low <= layer <= high]
+    found = _landing(places, cut, wanted)
     if found == cut:
         return _change(now, remark="The model can't be cut any further in that direction.")
-    remark = "" if found == wanted else f"The model can't be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
+    how = "jumped to" if (found > wanted) == (wanted > cut) else "stopped at"
+    remark = "" if found == wanted else f"The model can't be cut before layer {wanted}: {how} {found}."
     return _taken(now, (*now.cuts[: now.chosen], found, *now.cuts[now.chosen + 1 :]), remark)
 
 
@@ -108,12 +110,6 @@ def _span(plan: Plan, stage: Stage, part: range) -> str:
     return f"{part.start}:{'output' if to_the_end else part.stop - 1}"
 
 
-def _places(now: Boundaries, low: int, high: int) -> Sequence[int]:
-    if now.legal is None:
-        return range(low, high + 1)
-    return [layer for layer in now.legal if low <= layer <= high]
-
-
 def _landing(places: Sequence[int], cut: int, wanted: int) -> int:
     """The first of `places` from `wanted` on, away from `cut`; else the last one before it; else `cut`."""
     if wanted > cut:
@@ -123,11 +119,6 @@ def _landing(places: Sequence[int], cut: int, wanted: int) -> int:
     at = bisect_left(places, wanted + 1)
     beyond, before = places[:at], [p for p in places[at:] if p < cut]
     return beyond[-1] if beyond else min(before, default=cut)
-
-
-def _skipped(cut: int, wanted: int, found: int) -> str:
-    jumped = (found > wanted) == (wanted > cut)
-    return f"jumped to {found}" if jumped else f"stopped at {found}"
 
 
 def _taken(now: Boundaries, cuts: tuple[int, ...], remark: str) -> Boundaries:

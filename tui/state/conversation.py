@@ -59,10 +59,6 @@ def stopped(state: UiState) -> UiState:
     return _change(with_answer(state, done=True, why="stopped by you"), early=())
 
 
-def editing(state: UiState, number: int) -> UiState:
-    return _change(state, editing=number)
-
-
 def cut(state: UiState, number: int) -> UiState:
     """Continue before message `number`; it and what follows become another version."""
     turns, others = forked(state.turns, state.others, number)

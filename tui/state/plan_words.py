@@ -19,14 +19,10 @@ def survival(plan: Plan) -> str:
     if not others:
         return ""
     rest = "the others have" if len(others) > 1 else f"{head.peer} has"
-    why = [
-        *([f"If {' or '.join(held)} drops out, the answer has to wait: {rest} too little memory."] if held else []),
-        *(
-            [f"If {' or '.join(nowhere)} drops out, the answer has to wait: no other disk has its layers ({ADVICE})."]
-            if nowhere
-            else []
-        ),
-    ]
+    why = [f"If {' or '.join(held)} drops out, the answer has to wait: {rest} too little memory."] if held else []
+    if nowhere:
+        names = " or ".join(nowhere)
+        why.append(f"If {names} drops out, the answer has to wait: no other disk has its layers ({ADVICE}).")
     if why:
         return " ".join(why)
     if len(others) == 1:

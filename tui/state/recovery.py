@@ -64,7 +64,8 @@ def facts(state: UiState, recovery: Recovery, width: int) -> Content:
         *_lines("Your text", kept if recovery.requests else "No answer was being written.", width),
     ]
     if recovery.state == "rebuild":
-        lines += _progress(state.snapshot, recovery, width)
+        part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(state.snapshot)
+        lines += _lines(gauge(part, whole, LABEL - 1), progress_words(state.snapshot, recovery), width, "$primary")
     if recovery.state == "wait":
         smaller = "Ctrl+O loads a smaller model; this answer is saved."
         way_out = recovery.fix if "replan" in recovery.choices else smaller
@@ -175,11 +176,6 @@ def _stage(plan: Plan | None, device_id: str) -> Stage | None:
 def _loaded(snapshot: Snapshot) -> tuple[int, int]:
     done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
     return done, total
-
-
-def _progress(snapshot: Snapshot, recovery: Recovery, width: int) -> list[Content]:
-    part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(snapshot)
-    return _lines(gauge(part, whole, LABEL - 1), progress_words(snapshot, recovery), width, "$primary")
 
 
 def _lines(label: str, text: str, width: int, style: str = DIM) -> list[Content]:

@@ -42,7 +42,8 @@ _READ: Final[dict[type, Callable[[str], Any]]] = {
 
 
 def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> dict[str, str]:
-    return {field.name: _text(_value(options, field)) for field in fields}
+    homes = ((field.name, options.sampling if field in OF_SAMPLING else options) for field in fields)
+    return {name: _text(getattr(home, name)) for name, home in homes}
 
 
 def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptions, dict[str, str]]:
@@ -82,10 +83,6 @@ def _with(options: ChatOptions, field: OptionField, text: str) -> ChatOptions:
         changed = replace(options, **{field.name: value})
     check(changed)
     return changed
-
-
-def _value(options: ChatOptions, field: OptionField) -> object:
-    return getattr(options.sampling if field in OF_SAMPLING else options, field.name)
 
 
 def _text(value: object) -> str:

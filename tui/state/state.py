@@ -124,8 +124,8 @@ def fold(state: UiState, event: events.AnyEvent, now: float) -> UiState:
             return _hop(state, event, now)
         case events.Progress() if event.task == events.SPEED_TEST:
             return _change(state, speed_test=event)
-        case events.Progress(task="prefill", done=done, total=total) if state.answer and _is_of(state.answer, event):
-            return with_answer(state, reading=moved(state.answer.reading, done, total, now))
+        case events.Progress(task="prefill") if (answer := state.answer) and answer.request_id == event.request_id:
+            return with_answer(state, reading=moved(answer.reading, event.done, event.total, now))
         case events.LogLine():
             return _change(state, logs=with_line(state.logs, event, LOGS_KEPT))
         case events.Recovery(state="running", text=text, requests=requests) if text:
@@ -134,10 +134,6 @@ def fold(state: UiState, event: events.AnyEvent, now: float) -> UiState:
             return answer_event(state, event, now)
         case _:
             return state
-
-
-def _is_of(answer: Turn, event: events.Progress) -> bool:
-    return event.request_id == answer.request_id and not answer.done
 
 
 def skip_turned(state: UiState, device_id: str) -> UiState:

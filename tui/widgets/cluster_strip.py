@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from textual.content import Content
 
 from core.events import Peer, Snapshot
@@ -15,17 +13,10 @@ from tui.state.plan_words import part_of
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState, own_first
 from tui.widgets.layer_bar import layer_bar
-from tui.widgets.text_view import StateView
-
-
-class ClusterStrip(StateView):
-    """Split, Macs, hops: one line each."""
-
-    def content_of(self, state: UiState, width: int) -> Content:
-        return strip_content(state, width, time.time())
 
 
 def strip_content(state: UiState, width: int, now: float) -> Content:
+    """Split, Macs, hops: one line each."""
     room = width - 2
     lines = [_split(state.snapshot, room), _macs(state), _hops(state, room, now)]
     return Content("\n").join(Content(" ") + line.truncate(room, ellipsis=True) for line in lines)

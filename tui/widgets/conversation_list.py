@@ -61,11 +61,8 @@ def _cells(title: str, model: str, messages: str, tokens: str, when: str, width:
     room = width - 2 - 6 - 7 - 9
     last = max(0, min(24, room // 3)) if room >= 40 else 0
     model = "  " + fit(model, last - 2) if last else ""
-    return (
-        fit(title, room - last)
-        + model
-        + "".join(fit(text, cells, right=True) for text, cells in ((messages, 6), (tokens, 7), (when, 9)))
-    )
+    figures = fit(messages, 6, right=True) + fit(tokens, 7, right=True) + fit(when, 9, right=True)
+    return fit(title, room - last) + model + figures
 
 
 def preview_content(row: SavedChat | None, said: tuple[PreviewMessage, ...], wanted: str) -> Content:

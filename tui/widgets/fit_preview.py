@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
-from core.requests.plans import Forecast, ModelChoice, PlanRequest
+from core.requests.plans import ModelChoice, PlanPreview, PlanRequest
 from tui.state.bars import STEPS, TEXTURES, TINTS, gauge
 from tui.state.disks import DiskRow, copies_of, disk_rows, names_of, transfer_words, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, day, duration, fit, gigabytes, gigabytes_short, rate
@@ -94,9 +94,7 @@ def fit_content(
     stages = [_stage_line(split, s, width) for s in split.owners] if split is not None else []
     problem, step = _problem_lines(choice, state), _next_step(choice)
     expected = [
-        _forecast_lines(
-            choice.preview.forecast, fits=is_same and choice.preview.plan is not None, everywhere=_is_everywhere(choice)
-        ),
+        _forecast_lines(choice.preview, choice.held_by) if is_same else [],
         _disk_lines(choice, state, width),
     ]
     notes = _note_lines(loaded or choice.preview.plan)
@@ -139,22 +137,18 @@ def _stage_line(plan: Plan, stage: Stage, width: int) -> Content:
     )
 
 
-def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) -> list[Content]:
-    if forecast is None or not fits:
+def _forecast_lines(preview: PlanPreview, held_by: tuple[str, ...]) -> list[Content]:
+    plan, forecast = preview.plan, preview.forecast
+    if plan is None or forecast is None:
         return []
     source = "measured" if forecast.measured else "estimated"
-    disks = " (weights are on every disk)" if everywhere else ""
+    disks = " (weights are on every disk)" if all(stage.device_id in held_by for stage in plan.stages) else ""
     lines = [
         Content.assemble(f"Speed       about {rate(forecast.tokens_per_s)} tok/s", (f" ({source})", DIM)),
         Content(f"First token {prompt_words(forecast)}"),
         Content.assemble("Load time   ", f"about {duration(forecast.load_s)}", (disks, DIM)),
     ]
     return [*lines, *all_reduce_lines(forecast, "All-reduce  ")]
-
-
-def _is_everywhere(choice: ModelChoice) -> bool:
-    plan = choice.preview.plan
-    return plan is not None and all(stage.device_id in choice.held_by for stage in plan.stages)
 
 
 def _transfer_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:

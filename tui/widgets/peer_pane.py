@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from textual.content import Content
 from textual.geometry import Region
@@ -28,14 +27,6 @@ _NO_PEERS = (
 )
 _CURSOR = "$block-cursor-background"
 _ALL = range(sys.maxsize)
-
-
-class InSight(NamedTuple):
-    """Lines of the table, and how many are above and below them."""
-
-    above: int
-    body: Content
-    below: int
 
 
 class PeerPane(Pane):
@@ -70,8 +61,7 @@ time. A Mac that is left out holds no layers of the next model you load."""
         if self._body.text_selection is None:  # a marked row keeps its place
             top = self.scroll_offset.y
             self._seen = range(top, top + max(1, self.scrollable_content_region.height))
-        above, body, below = peers_in_sight(state, width, self._cursor, self._seen)
-        return Drawing("1 Peers", body, subtitle, above, below)
+        return peers_in_sight(state, width, self._cursor, self._seen)._replace(subtitle=subtitle)
 
     @property
     def _cursor(self) -> str:
@@ -125,11 +115,11 @@ def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
     return peers_in_sight(state, width, pointed, _ALL).body
 
 
-def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InSight:
+def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> Drawing:
     """The same table, but only Macs with lines in `seen`: of a hundred Macs, most are out of sight."""
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
-        return InSight(0, Content(_NO_PEERS), 0)
+        return Drawing("1 Peers", Content(_NO_PEERS))
     peers = own_first(state)
     marks = tuple(mac_mark(state, peer) for peer in peers)
     return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed, seen)
@@ -145,7 +135,7 @@ def _table(
     width: int,
     pointed: str,
     seen: range,
-) -> InSight:
+) -> Drawing:
     name_width = min(max(9, width - 35), 24)
     bar_width = max(4, min(24, width - name_width - 27))
 
@@ -171,7 +161,7 @@ def _table(
         else:
             lines += draw()
         at += height
-    return InSight(above, Content("\n").join(lines), below)
+    return Drawing("1 Peers", Content("\n").join(lines), above=above, below=below)
 
 
 def _head_line(name_width: int, bar_width: int) -> Content:

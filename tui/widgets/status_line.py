@@ -13,29 +13,19 @@ from tui.state.recovery import lost_name, readiness
 from tui.state.state import UiState, strangers
 from tui.widgets.chat_log import chat_words
 from tui.widgets.prompt import context_words
-from tui.widgets.text_view import StateView
 
 _LEAST = 12  # cells for " Chat" and the separators
 
 
-class StatusLine(StateView):
-    """One line; the least important parts are left out first."""
-
-    def __init__(self, note: str) -> None:
-        super().__init__(id="status")
-        self._note = note
-
-    def content_of(self, state: UiState, width: int) -> Content:
-        return status_content(state, width, self._note)
-
-
 def status_content(state: UiState, width: int, note: str = "") -> Content:
-    """The status line in `width` cells. At less than 100 cells the parts are shorter."""
+    """The status line: the least important parts are left out first; at less than 100 cells they are shorter."""
     wide = width >= 100
     right = _right(state, wide)
-    must = [_macs(state, wide), _model(state)]
+    plan, running = state.snapshot.plan, len(state.snapshot.batch.running)
+    must = [_macs(state, wide), Content(plan.model) if plan else Content.styled("no model", DIM)]
+    rows = Content(plural(running, "row") if running > 1 else "")
     aside = Content(_not_paired(state)) if not wide else Content("")
-    may = [_rows(state), _speed(state, wide), _hop(state, wide), aside, Content.styled(note, DIM)]
+    may = [rows, _speed(state, wide), _hop(state, wide), aside, Content.styled(note, DIM)]
     left = Content.assemble((" macluster ", "bold"), " ") if wide else Content(" ")
     bar = Content.styled(" │ ", DIM)
     for i, part in enumerate([*must, *may]):
@@ -65,16 +55,6 @@ def _macs(state: UiState, wide: bool) -> Content:
 def _not_paired(state: UiState) -> str:
     others = len(strangers(state))
     return f"{others} not paired" if others else ""
-
-
-def _model(state: UiState) -> Content:
-    plan = state.snapshot.plan
-    return Content(plan.model) if plan is not None else Content.styled("no model", DIM)
-
-
-def _rows(state: UiState) -> Content:
-    running = len(state.snapshot.batch.running)
-    return Content(plural(running, "row") if running > 1 else "")
 
 
 def _speed(state: UiState, wide: bool) -> Content:
@@ -138,14 +118,8 @@ def _work_words(state: UiState) -> tuple[str, str]:
     return ("◌ reading", WARN) if answer is not None or state.snapshot.running else ("● ready", GOOD)
 
 
-class ChatTitle(StateView):
-    """Model, Macs, options, context and readiness."""
-
-    def content_of(self, state: UiState, width: int) -> Content:
-        return title_content(state, width)
-
-
 def title_content(state: UiState, width: int) -> Content:
+    """Model, Macs, options, context and readiness."""
     plan, words = state.snapshot.plan, chat_words(state)
     if plan is not None:
         words.insert(1, plural(len(plan.stages), "Mac"))

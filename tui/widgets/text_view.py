@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
@@ -33,17 +35,14 @@ class TextView(Static):
 class StateView(TextView):
     """Text about the state, drawn again for another width."""
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, content_of: Callable[[UiState, int], Content], *, id: str) -> None:
         super().__init__(id=id)
-        self._state = UiState()
-
-    def content_of(self, state: UiState, width: int) -> Content:
-        raise NotImplementedError
+        self._content_of, self._state = content_of, UiState()
 
     def show(self, state: UiState) -> None:
         self._state = state
         if self.display and self.size.width > 0:
-            self.draw(self.content_of(state, self.size.width))
+            self.draw(self._content_of(state, self.size.width))
 
     def on_resize(self) -> None:
         self.show(self._state)

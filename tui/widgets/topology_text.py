@@ -110,7 +110,7 @@ def _mac_lines(plan: Plan, preview: PlanPreview, others: Sequence[str], width: i
     room = max(0, width - _NAME - _LAYERS - _SENDS)
     part = "rank" if is_of_ranks(plan) else "layers"
     head = fit("Mac", _NAME) + fit(part, _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)
-    sizes = [_size(size) for size in preview.hop_bytes] or ["–"] * len(plan.stages)
+    sizes = [f"{n} B" if n < 1000 else f"{n / 1000:.1f} KB" for n in preview.hop_bytes] or ["–"] * len(plan.stages)
     rows = [
         _row(stage.peer, part_of(plan, stage).removeprefix("rank "), size, seen, room)
         for stage, size, seen in zip(plan.stages, sizes, preview.sees, strict=False)
@@ -169,10 +169,6 @@ def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
     if preview.plan is None:
         return Content.styled("It can't be loaded this way right now.", DIM)
     return Content.styled("Enter: reload this way (asks first)" if now.plan else "Enter: load this way", DIM)
-
-
-def _size(count: int) -> str:
-    return f"{count} B" if count < 1000 else f"{count / 1000:.1f} KB"
 
 
 def is_of_sight(note: str) -> bool:

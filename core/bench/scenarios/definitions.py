@@ -36,17 +36,6 @@ class ScenarioRequest(NamedTuple):
     prompt: str
 
 
-def _scaling(providers: int) -> Scenario:
-    return Scenario(
-        name=f"{providers}-provider-scaling",
-        providers=(providers,),
-        users=5,
-        requests=30,
-        concurrency=10,
-        max_tokens=32,
-    )
-
-
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     one.name: one
     for one in (
@@ -67,9 +56,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="1-provider-queue-saturation", providers=(1,), users=10, requests=40, concurrency=15, max_tokens=32
         ),
         Scenario(name="3-provider-20-users", providers=(3,), users=20, requests=60, concurrency=10, max_tokens=32),
-        _scaling(1),
-        _scaling(3),
-        _scaling(5),
+        *(
+            Scenario(name=f"{n}-provider-scaling", providers=(n,), users=5, requests=30, concurrency=10, max_tokens=32)
+            for n in (1, 3, 5)
+        ),
         Scenario(
             name="3-provider-heavy-100conc-10kb", providers=(3,), users=20, requests=100, concurrency=100,
             max_tokens=32, prompt_bytes=HEAVY_BYTES,

@@ -29,9 +29,6 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool
     detail: str
 
-    def __str__(self) -> str:
-        return f"{self.name} {'PASS' if self.passed else 'FAIL'} {self.detail}"
-
 
 def assertions(found: Mapping[str, Segment], replies: Sequence[ReplyFigures]) -> list[Assertion]:
     """Check the segments of a scenario. If no request was answered, every refusal must be a 429."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
-from typing import Final, NamedTuple
+from typing import Final
 
+from core.bench.scenarios.percentiles import Segment
 from core.bench.scenarios.report import ScenarioResult
 
 WIDTH, HEIGHT = 1080, 560
@@ -16,31 +17,15 @@ _FAINT: Final = "#c9ced8"
 _COLOURS: Final = ("#3465a4", "#a4343a", "#3a7d44", "#8a5a00", "#6a3d9a", "#007f86", "#b8336a", "#5b5b5b")
 
 
-class CurvePoint(NamedTuple):
-    """One dot. Latency is from the request to the end of the answer."""
-
-    name: str
-    per_s: float  # requests per second
-    p50_ms: float
-    p95_ms: float
-
-
-def points(results: Sequence[ScenarioResult]) -> list[CurvePoint]:
-    return [
-        CurvePoint(one.name, one.requests_per_s, 1e3 * e2e.p50, 1e3 * e2e.p95)
-        for one in results
-        if (e2e := one.segments.get("total_e2e"))
-    ]
-
-
-def svg(found: Sequence[CurvePoint], runner: str) -> str:
+def svg(results: Sequence[ScenarioResult], runner: str) -> str:
     """Draw the chart; a line joins the load levels of one scenario. The latency axis is logarithmic."""
+    found = [(one, e2e) for one in results if (e2e := one.segments.get("total_e2e"))]
     return "\n".join(_svg(found, runner)) + "\n"
 
 
-def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
-    most = ceil(max((point.per_s for point in found), default=1.0) * 1.1) or 1
-    times = [each for point in found for each in (point.p50_ms, point.p95_ms) if each > 0] or [1.0]
+def _svg(found: Sequence[tuple[ScenarioResult, Segment]], runner: str) -> Iterator[str]:
+    most = ceil(max((one.requests_per_s for one, _ in found), default=1.0) * 1.1) or 1
+    times = [1e3 * each for _, e2e in found for each in (e2e.p50, e2e.p95) if each > 0] or [1.0]
     low, high = floor(log10(min(times))), max(ceil(log10(max(times))), floor(log10(min(times))) + 1)
 
     def x(per_s: float) -> float:
@@ -62,17 +47,16 @@ def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
         yield _line(at, HEIGHT - BOTTOM, at, HEIGHT - BOTTOM + 5, _INK)
         yield _text(at, HEIGHT - BOTTOM + 20, f"{most * tick / 5:.1f}", anchor="middle", size=12)
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "requests per second", anchor="middle", size=13)
-    for number, name in enumerate(dict.fromkeys(point.name for point in found)):
+    for number, name in enumerate(dict.fromkeys(one.name for one, _ in found)):
         colour = _COLOURS[number % len(_COLOURS)]
-        mine = [point for point in found if point.name == name]
+        mine = [(x(one.requests_per_s), y(1e3 * e2e.p50), y(1e3 * e2e.p95)) for one, e2e in found if one.name == name]
         if len(mine) > 1:
-            way = " ".join(f"{x(point.per_s):.1f},{y(point.p50_ms):.1f}" for point in mine)
+            way = " ".join(f"{at:.1f},{p50:.1f}" for at, p50, _ in mine)
             yield f'<polyline points="{way}" fill="none" stroke="{colour}"/>'
-        for point in mine:
-            at = x(point.per_s)
-            yield _line(at, y(point.p50_ms), at, y(point.p95_ms), colour)
-            yield f'<circle cx="{at:.1f}" cy="{y(point.p50_ms):.1f}" r="5" fill="{colour}"/>'
-            yield _text(at + 8, y(point.p50_ms) + 4, str(number + 1), size=12)
+        for at, p50, p95 in mine:
+            yield _line(at, p50, at, p95, colour)
+            yield f'<circle cx="{at:.1f}" cy="{p50:.1f}" r="5" fill="{colour}"/>'
+            yield _text(at + 8, p50 + 4, str(number + 1), size=12)
         row = TOP + 10 + 22 * number
         yield f'<circle cx="{WIDTH - RIGHT + 30}" cy="{row - 4}" r="5" fill="{colour}"/>'
         yield _text(WIDTH - RIGHT + 42, row, f"{number + 1}  {name}", size=13)

@@ -30,7 +30,6 @@ _FILE: Final = JsonFile[HubOrigin](Home.models, HubOrigin, TransferError, limit=
 
 
 def read_origin(directory: Path) -> HubOrigin | None:
-    """The origin stored in a model folder, if any."""
     return _FILE.try_to_read(directory / ORIGIN_NAME)
 
 

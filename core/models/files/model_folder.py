@@ -78,10 +78,8 @@ def read_folder(directory: Path) -> ModelFolder:
         if any("\ud800" <= char < "\ue000" for char in str(directory)):
             raise BadModel(f"{name_of(directory)} has a path that isn't valid UTF-8.", "Rename its folder.")
         settings = read_settings(directory)
-        index, name = (
-            safetensors.parse_index(settings.contents.get(safetensors.INDEX_NAME), settings.name),
-            settings.name,
-        )
+        name = settings.name
+        index = safetensors.parse_index(settings.contents.get(safetensors.INDEX_NAME), name)
         digest = _Digest(settings.contents)
         headers: dict[str, safetensors.SafetensorsHeader] = {}
         files = safetensors.weight_files(directory, index)

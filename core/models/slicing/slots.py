@@ -7,7 +7,7 @@ the code before the layers runs on zero token ids; MLX is lazy, so that result i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from typing import Any
@@ -157,31 +157,30 @@ class Slice:
         as after the step. None for a model that reads values during the forward. `tokens`: input of `embed`, [rows, 1],
         if it is computed in the same graph.
         """
-        if self._looks_at_values:
-            return None
         if self.start:
             blank = self._probe.boundaries[self.start - 1].blank(1, rows)
-        else:
-            blank = [mx.zeros((rows, 1), mx.int32) if tokens is None else tokens]
-        with self._lazily():
-            out = self.run(blank, caches, position) if self.start else self.embed(blank[0], caches, position)
-        self._looks_at_values = not all(map(_is_lazy, blank))
-        if tokens is None:
-            mx.eval(blank)
-        return None if self._looks_at_values else (blank, out)
+            return self._built(blank, lambda: self.run(blank, caches, position))
+        given = mx.zeros((rows, 1), mx.int32) if tokens is None else tokens
+        return self._built([given], lambda: self.embed(given, caches, position), is_blank=tokens is None)
 
     def build_next_output(
         self, caches: list[Any], position: int | mx.array, rows: int
     ) -> tuple[list[mx.array], list[mx.array]] | None:
         """Build the graph of `output` for one position of each of `rows` rows, as `build_next` does."""
+        blank = self._probe.boundaries[-1].blank(1, rows)
+        return self._built(blank, lambda: [self.output(blank, caches, position)])
+
+    def _built(
+        self, given: list[mx.array], forward: Callable[[], list[mx.array]], *, is_blank: bool = True
+    ) -> tuple[list[mx.array], list[mx.array]] | None:
         if self._looks_at_values:
             return None
-        blank = self._probe.boundaries[-1].blank(1, rows)
         with self._lazily():
-            logits = self.output(blank, caches, position)
-        self._looks_at_values = not all(map(_is_lazy, blank))
-        mx.eval(blank)
-        return None if self._looks_at_values else (blank, [logits])
+            out = forward()
+        self._looks_at_values = not all(map(_is_lazy, given))
+        if is_blank:
+            mx.eval(given)
+        return None if self._looks_at_values else (given, out)
 
     def output(
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False

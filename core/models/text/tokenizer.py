@@ -94,7 +94,6 @@ class LibraryStream:
         self._detokenizer, self._vocab_size = detokenizer, vocab_size
 
     def add(self, token: int) -> str:
-        """Text completed by `token`, as `TextStream.add`."""
         if token >= self._vocab_size:
             return ""
         self._detokenizer.add_token(token)
@@ -102,7 +101,6 @@ class LibraryStream:
 
     @property
     def held(self) -> str:
-        """Held-back text, as `TextStream.held`."""
         detokenizer = copy.copy(self._detokenizer)
         detokenizer.finalize()
         return str(detokenizer.last_segment)
@@ -185,7 +183,6 @@ class Tokens:
         return self._bytes_by_piece(piece) if piece and self._bytes_by_piece else b""
 
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
-        """Reader of the parts of an answer after `prompt_end`."""
         if self._marks:
             return AnswerReader(harmony.EDGES, JSON_TAGS, "normal", tools)
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
@@ -306,8 +303,6 @@ class Tokens:
 
     @cached_property
     def _template_form(self) -> TemplateForm:
-        """Forms of conversations that the chat template takes."""
-
         def shows(turns: Sequence[Turn], words: Sequence[str]) -> bool:
             with suppress(BadModel, UsageError):
                 prompt = self._rendered(turns, [spec_of(_PROBE)] if PROBE_NAME in words else None, {})

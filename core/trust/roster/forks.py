@@ -76,16 +76,13 @@ def sort_in(
             paths[own] = (*path, accept(path[-1], roster)) if follows else path
             reported.append(paths[own])
         elif newest is None or roster.prev_hash == newest.hash or roster.prev_hash not in epochs:
-            fresh.append(accept(_met(history, newest, roster), roster))
+            met = history[roster.epoch - 1] if 1 <= roster.epoch <= len(history) else newest
+            fresh.append(accept(met, roster))
             known.add(own)
         else:
             paths[own] = (accept(history[epochs[roster.prev_hash] - 1], roster),)
             reported.append(paths[own])
     return fresh, longest(reported)
-
-
-def _met(history: Sequence[Roster], newest: Roster | None, roster: Roster) -> Roster | None:
-    return history[roster.epoch - 1] if 1 <= roster.epoch <= len(history) else newest
 
 
 def longest(sides: Iterable[Side]) -> list[Side]:

@@ -64,7 +64,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_member(public: bytes, raw_name: bytes, epoch: int, role: Role = Role.MEMBER, level: Level = "paired") -> Member:
-    """The entry of a key that is added in `epoch`."""
     return Member(
         device_id=device_id_of(public), public=public, role=role, level=level, added_epoch=epoch, raw_name=raw_name
     )
@@ -134,17 +133,8 @@ def words(roster: Roster) -> bytes:
 
 
 def _unsigned(roster: Roster) -> bytes:
-    parts = [
-        _HEAD.pack(
-            b"MCR1",
-            roster.cluster_id,
-            roster.epoch,
-            roster.prev_hash,
-            roster.suite,
-            roster.min_ver,
-            len(roster.members),
-        )
-    ]
+    head = (roster.cluster_id, roster.epoch, roster.prev_hash, roster.suite, roster.min_ver, len(roster.members))
+    parts = [_HEAD.pack(b"MCR1", *head)]
     for m in roster.members:
         parts.append(_MEMBER.pack(m.device_id, m.public, m.role, rank(m.level), m.added_epoch, len(m.raw_name)))
         parts.append(m.raw_name)

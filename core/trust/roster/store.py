@@ -98,18 +98,11 @@ class RosterStore:
             raise NotPaired("This Mac is paired with no other.")
         return Cluster(self.current, dict(self._certificates))
 
-    def level(
-        self, device_id: bytes, *, seen: bool = False, wrong_key: bool = False, other_model: bool = False
-    ) -> Level:
+    def level(self, device_id: bytes, **found: bool) -> Level:
+        """The level of a Mac; `found`: what the roster does not tell (`core.trust.levels.level_of`)."""
         member = self.current.member(device_id) if self.current else None
-        return level_of(
-            listed=member.level if member else None,
-            revoked=self.is_revoked(device_id),
-            forked=self.forked is not None,
-            wrong_key=wrong_key,
-            other_model=other_model,
-            seen=seen,
-        )
+        listed, is_forked = member.level if member else None, self.forked is not None
+        return level_of(listed=listed, revoked=self.is_revoked(device_id), forked=is_forked, **found)
 
     def check_formats(self) -> None:
         """Raises RosterError if a newer macluster wrote a roster of this Mac."""

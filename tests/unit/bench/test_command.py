@@ -39,4 +39,7 @@ def test_a_wheel_offers_what_it_contains_and_says_where_the_others_are(
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(["bench", "hop"])
     assert ended.value.code == 2
-    assert "hop is none of pair, scenarios. Benches for developers run in a checkout" in capsys.readouterr().err
+    assert (
+        "there is no hop here, only pair, scenarios. Benches for developers run in a checkout"
+        in capsys.readouterr().err
+    )

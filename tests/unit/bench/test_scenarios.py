@@ -23,7 +23,7 @@ from core.bench.scenarios.report import (
     result,
     time_text,
 )
-from core.bench.scenarios.throughput_chart import points, svg
+from core.bench.scenarios.throughput_chart import svg
 from core.errors import UsageError
 
 LAPS = {"parse": 16.5e-6, "reserve": 1e-3, "encrypt": 90e-6, "dispatch": 2e-3}
@@ -120,7 +120,8 @@ def test_only_what_was_answered_counts() -> None:
 
 
 def rows(replies: list[ReplyFigures]) -> list[str]:
-    return [str(row) for row in assertions(segments(replies), replies)]
+    found = assertions(segments(replies), replies)
+    return [f"{row.name} {'PASS' if row.passed else 'FAIL'} {row.detail}" for row in found]
 
 
 def test_rows_as_they_read() -> None:
@@ -202,7 +203,7 @@ def test_what_programs_read() -> None:
 
 def test_the_picture_has_a_point_a_level_and_joins_those_of_one_name() -> None:
     def parts(*results: ScenarioResult) -> Iterator[str]:
-        for element in ET.fromstring(svg(points(results), "a <b> machine")).iter():
+        for element in ET.fromstring(svg(results, "a <b> machine")).iter():
             yield element.tag.rpartition("}")[2]
 
     levels = [of([answered()] * 4, seconds, LoadLevel(rate=rate)) for rate, seconds in ((1.0, 4.0), (2.0, 2.0))]

@@ -47,11 +47,11 @@ def test_rounds_are_positive() -> None:
 
 def a_round(sealed: float, raw: float) -> dict[str, LaneTurn]:
     turns = {"sealed": sealed, "raw": raw, "memory_sealed": 2.0, "memory_raw": 1.0}
-    return {lane: LaneTurn(cpu_us=(cpu, cpu), rtt_us=cpu, parts_us={"seal": cpu}) for lane, cpu in turns.items()}
+    return {lane: LaneTurn(cpu_us=(cpu, cpu), rtt_us=cpu) for lane, cpu in turns.items()}
 
 
 def test_the_ratio_is_the_median_of_ratios_within_rounds() -> None:
     # noise that slows a whole round down leaves its ratio alone
-    result = summary([a_round(20, 10), a_round(300, 100), a_round(500, 100)], 1)
+    result = summary([a_round(20, 10), a_round(300, 100), a_round(500, 100)], 1, {})
     assert result.ratios["sealed_over_raw_cpu"] == 3
     assert result.cpu_us_per_side["sealed"] == 300

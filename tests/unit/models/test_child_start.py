@@ -78,7 +78,7 @@ def test_nor_does_the_mlx_lm_that_rings_are_compared_with(monkeypatch: pytest.Mo
     ours, theirs = Pipe()
     ours.close()
     with pytest.raises(EOFError):
-        mlx_lm_process._answer(theirs)
+        mlx_lm_process._answer("", theirs)
     assert seen
     assert not any(seen)
 

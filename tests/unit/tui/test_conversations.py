@@ -109,7 +109,7 @@ def test_an_answer_under_way_is_kept_as_interrupted_and_can_be_continued() -> No
 
 def test_an_edit_cuts_and_what_was_there_stays_as_it_is_kept() -> None:
     now = asked("first", "second")
-    cut = conversation.cut(conversation.editing(now, now.turns[2].number), now.turns[2].number)
+    cut = conversation.cut(msgspec.structs.replace(now, editing=now.turns[2].number), now.turns[2].number)
     assert texts(cut) == ["first", "one two"]
     after = conversation.stopped(conversation.sent(conversation.begun(cut, "2" * 32, 5.0), "better", 5.0))
     assert (after.chat.id, after.editing) == (ID, 0), "all is one conversation"
@@ -337,7 +337,7 @@ def test_a_code_block_has_a_frame_that_fits(width: int) -> None:
 
 
 def test_the_prompt_says_what_an_edit_does() -> None:
-    assert "Esc: cancel" in hint_words(conversation.editing(asked("why?"), 1))
+    assert "Esc: cancel" in hint_words(msgspec.structs.replace(asked("why?"), editing=1))
 
 
 class Shelf(StillNode):
