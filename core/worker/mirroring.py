@@ -18,8 +18,17 @@ from core.engine.requests import Request
 from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
-from core.worker import kv_spans
-from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb
+from core.worker.kv_spans import (
+    SPAN_BYTES,
+    STATE,
+    CachePart,
+    KvSpan,
+    SpanVerb,
+    decode_caches,
+    encode_caches,
+    in_parts,
+    is_filled,
+)
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import PasteRequest, Restoring
@@ -95,7 +104,7 @@ class Mirroring:
             self.restoring.fail(name)
         for span in message.spans:
             is_last = span.stop == self.restoring.tokens(name) and span.needs is not None
-            caches = kv_spans.decode_caches(span.data + span.window)
+            caches = decode_caches(span.data + span.window)
             self.restoring.add(name, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches), is_last=is_last)
 
     def stop(self, request_id: str) -> None:
@@ -123,11 +132,11 @@ class Mirroring:
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
         name, start = row.request_id, self._cut.get(row.request_id, 0)
-        stop = self._cut[name] = min(row.tokens, start + max(1, kv_spans.SPAN_BYTES // self._token_bytes))
+        stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []
         if stop == row.tokens and self._states:
             self._stands[name] = stop
-            parts = kv_spans.in_parts(self._states, kv_spans.SPAN_BYTES)
+            parts = in_parts(self._states, SPAN_BYTES)
             cuts += [CutRequest(name, stop, stop, part, is_last=part is parts[-1]) for part in parts]
         return cuts
 
@@ -143,12 +152,11 @@ class Mirroring:
         count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
-        if caches is None or len(caches) < count or not (asked.start < asked.stop or kv_spans.is_filled(caches)):
+        if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
             self._give_up_on(name)  # a stage failed
         elif asked.states:
             needs = self._needs.get(name) if asked.is_last else None
-            data = b"".join(kv_spans.encode_caches(caches))
-            self._mirror(name, MirrorSpan(asked.start, asked.stop, data, needs=needs))
+            self._mirror(name, MirrorSpan(asked.start, asked.stop, b"".join(encode_caches(caches)), needs=needs))
         else:
             self._keep_tokens(asked, caches)
 
@@ -167,7 +175,7 @@ class Mirroring:
         is_whole = all(covered.get(n, 0) <= (part.needs or 0) for n, part in windows.items())
         needs = min((part.needs or 0 for part in windows.values()), default=0) if is_whole else None
         self._needs[name] = needs
-        data, window = (b"".join(kv_spans.encode_caches(each)) for each in (plain, windows))
+        data, window = (b"".join(encode_caches(each)) for each in (plain, windows))
         self._token_bytes = max(self._token_bytes, (len(data) + len(window)) // (asked.stop - asked.start))
         self._mirror(name, MirrorSpan(asked.start, asked.stop, data, window, None if states else needs))
 
