@@ -371,7 +371,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
         finally:
             flooding.cancel()
             await asyncio.wait([flooding])
-        assert answered <= BEATS.burst + BEATS.per_s * (time.monotonic() - started) + 5  # some more under way
+        assert answered <= BEATS.burst + BEATS.per_s * (time.monotonic() - started) + 5  # some are in flight
         assert not rogue.is_ended(flood)
 
 
