@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -925,6 +926,38 @@ async def test_a_prompt_that_can_never_fit_is_refused_before_it_is_read(
 async def test_a_call_of_a_tool_that_is_not_there_is_refused_in_words(harness: AnswersHarness) -> None:
     with pytest.raises(UsageError, match="must call 'go', which is not among its tools"):
         await harness.ask(must_call=("go",))
+
+
+ENDS = ("ends", "fails", "cancelled")
+
+
+@pytest.mark.promise("P29")
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(ENDS), st.integers(0, 4)), min_size=1, max_size=4))
+@settings(max_examples=10 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_answer_that_is_not_to_be_kept_reaches_a_disk(
+    tmp_path: Path, model: Path, tokens: Tokens, asked: list[tuple[bool, str, int]]
+) -> None:
+    """Whatever others ask between, and however each ends: no text, no id, no log, and no conversation to save."""
+
+    async def answers() -> None:
+        with TemporaryDirectory(dir=tmp_path) as folder:
+            harness = await AnswersHarness(Path(folder), model).load()
+            secrets, saved = list[str](), None
+            for number, (keep, end, count) in enumerate(asked):
+                request = await harness.ask(f"{'mine' if keep else 'zebraquartz'} {number}", keep=keep)
+                harness.writes(request, ids_of(tokens, TEXT)[:count])
+                if end == "cancelled":
+                    harness.answers.cancel(request.request_id)
+                harness.ends(request, *{"ends": (), "fails": ("error", LOST), "cancelled": ("cancelled",)}[end])
+                await harness.done(request)
+                saved = harness.answers.conversation if keep else saved
+                secrets += [] if keep else [request.request_id]
+                assert harness.answers.conversation == saved
+            files = [file for file in harness.folder.rglob("*") if file.is_file()]
+            found = b"".join([str(file).encode() + file.read_bytes() for file in files])
+            assert not [secret for secret in ("zebraquartz", *secrets) if secret.encode() in found]
+
+    asyncio.run(answers())
 
 
 @pytest.mark.promise("P29")
