@@ -946,9 +946,14 @@ def test_no_answer_that_is_not_to_be_kept_reaches_a_disk(
             for number, (keep, end, count) in enumerate(asked):
                 request = await harness.ask(f"{'mine' if keep else 'zebraquartz'} {number}", keep=keep)
                 harness.writes(request, ids_of(tokens, TEXT)[:count])
-                if end == "cancelled":
-                    harness.answers.cancel(request.request_id)
-                harness.ends(request, *{"ends": (), "fails": ("error", LOST), "cancelled": ("cancelled",)}[end])
+                match end:
+                    case "ends":
+                        harness.ends(request)
+                    case "fails":
+                        harness.ends(request, "error", LOST)
+                    case _:
+                        harness.answers.cancel(request.request_id)
+                        harness.ends(request, "cancelled")
                 await harness.done(request)
                 saved = harness.answers.conversation if keep else saved
                 secrets += [] if keep else [request.request_id]
