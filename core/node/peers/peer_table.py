@@ -16,7 +16,7 @@ from core.node.peers.linked_mac import LinkedMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.messages import Greeting
 from core.node.peers.own_mac import OwnMac
-from core.node.peers.worker_state import WorkerState
+from core.node.peers.worker_state import PlanChosen, WorkerState
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts, weakest
 
@@ -36,6 +36,7 @@ class PeerTable:
         self._store, self._assessment, self._seen, self._bus = node.store, node.assessment, node.seen, node.bus
         self._own, self._worker, self._sightings, self._book, self._mesh = own, worker, sightings, book, mesh
         self._linked_once: set[str] = set()
+        node.signals.on(PlanChosen, lambda _: self.refresh_trust())
         self._bus.publish(PeerSeen(peer=self._own_now()))
 
     def steps(self, plan: Plan) -> list[int] | None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from core.events import Plan
+from core.node.base.signals import Signal
+
+
+class PlanChosen(Signal, frozen=True):
+    """This Mac begins to load a plan: from now on its Macs decide whether prompts may leave."""
 
 
 class WorkerState:

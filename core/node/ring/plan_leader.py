@@ -16,7 +16,7 @@ from core.link.frames import FrameType
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
 from core.node.peers.mesh import Mesh, MessageRefused
-from core.node.peers.worker_state import WorkerState
+from core.node.peers.worker_state import PlanChosen, WorkerState
 from core.node.ring import messages
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
@@ -134,6 +134,7 @@ class PlanLeader:
             staying = {stage.device_id for stage in plan.parts}
             await self._release(before.plan, "Another plan takes its place.", staying)
         self._bus.publish(PlanProposed(plan=plan))
+        self._signals.emit(PlanChosen())
         if lacks or not await self._files.is_compared(directory):
             self._bringing = self._tasks.spawn_essential("What a plan lacks", self._bring(lifecycle, lacks))
         else:

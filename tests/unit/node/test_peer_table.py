@@ -7,7 +7,10 @@ from pathlib import Path
 import msgspec
 
 from core.address import Place
+from core.events import PlanProposed
 from core.node.peers.peer_table import PeerTable
+from core.node.peers.worker_state import PlanChosen
+from core.trust.levels import carries_prompts
 from tests.support.linked import plan_between
 from tests.support.macs import mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -40,3 +43,18 @@ async def test_the_steps_of_a_plan_are_told_by_every_mac_in_the_order_of_the_rin
             assert peers.steps(plan) == [steps[n] for n in range(SIZE)]
         await until(lambda: mac(MIDDLE).text_id not in low.mesh.contacts)
         assert peers.steps(plan) is None
+
+
+async def test_a_new_plan_decides_at_once_whether_prompts_may_leave(tmp_path: Path) -> None:
+    """Not only at the next look at the roster: else a prompt is refused for Macs of the plan before."""
+    plan = plan_between(SIZE)
+    stranger = msgspec.structs.replace(plan.stages[HIGH], device_id=mac(SIZE).text_id, peer="stranger")
+    own = msgspec.structs.replace(plan, stages=(plan.stages[LOW],))
+    async with posted(tmp_path, LOW) as low:
+        peers = peers_of(low)
+        low.bus.publish(PlanProposed(plan=msgspec.structs.replace(plan, stages=(*own.stages, stranger))))
+        peers.refresh_trust()
+        assert (low.bus.now.trust.weakest, carries_prompts(low.bus.now.trust.level)) == ("stranger", False)
+        low.bus.publish(PlanProposed(plan=own))
+        low.signals.emit(PlanChosen())
+        assert carries_prompts(low.bus.now.trust.level)
