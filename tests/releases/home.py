@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from core.address import Place
-from core.engine.sessions import SessionFile, prefix_hash, reading, writing
+from core.engine.sessions import reading, writing
 from core.models.files import manifest
 from core.models.files.block_map import BlockMap, FileFacts, read_map, write_map
 from core.models.files.compared_hashes import read_compared, write_compared
@@ -35,23 +35,13 @@ from core.trust.roster.store import RosterStore
 from core.trust.seen_macs import SeenMacs
 from tests.releases.shapes import sample
 from tests.support.macs import bundle, chain, mac
+from tests.support.session_files import SESSION
 from tui.cli import typed_lines
 from tui.control.preferences import read, remember_theme
 
 ONE, KEY, SECRET, MAC = "1" * 32, "k" * 32, b"s" * 32, b"m" * 16
 FACTS = {"config.json": FileFacts(size=2, sha256="f" * 64)}
 HASHES = {"config.json": {0: bytes(32)}}
-SESSION = SessionFile(
-    model="m",
-    fingerprint="f",
-    mlx_lm="1",
-    kv_bits=None,
-    tokens=[1],
-    prefix_hash=prefix_hash([1]),
-    caches=1,
-    messages=(),
-    created_at=1.0,
-)
 
 
 def make(home: Home) -> None:

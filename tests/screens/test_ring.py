@@ -49,18 +49,16 @@ async def demo() -> AsyncIterator[Demo]:
 
 @asynccontextmanager
 async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
-    async with NodeClient(demo.home) as client:
-        app = MaclusterApp(client)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Person(app, pilot)
-            await viewer.until(lambda: app.state.snapshot.plan_status == "ready")
-            await ask(demo.head, "Tell me about the three Macs.", 24)
-            app.dashboard.chat.focus()  # comes with the next message
-            await viewer.until(lambda: app.dashboard.chat.has_focus_within)
-            await viewer.press("3")
-            await viewer.until(lambda: app.focused is app.dashboard.hops)
-            await viewer.opens("enter", screen=HopScreen)
-            yield viewer
+    async with viewer_of(demo, size) as viewer:
+        app = viewer.app
+        await viewer.until(lambda: app.state.snapshot.plan_status == "ready")
+        await ask(demo.head, "Tell me about the three Macs.", 24)
+        app.dashboard.chat.focus()  # comes with the next message
+        await viewer.until(lambda: app.dashboard.chat.has_focus_within)
+        await viewer.press("3")
+        await viewer.until(lambda: app.focused is app.dashboard.hops)
+        await viewer.opens("enter", screen=HopScreen)
+        yield viewer
 
 
 def hop_of(viewer: Person) -> Hop:

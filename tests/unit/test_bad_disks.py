@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.address import Place
-from core.engine.sessions import SessionFile, list_sessions, prefix_hash, reading, writing
+from core.engine.sessions import list_sessions, reading, writing
 from core.errors import (
     BadModel,
     IdentityError,
@@ -36,6 +36,7 @@ from core.trust.seen_macs import SeenMacs
 from tests.support.disks import make_unreadable
 from tests.support.macs import bundle, chain, mac
 from tests.support.maker import make_model
+from tests.support.session_files import SESSION
 from tui.control import preferences
 
 SECRET = b"s" * 32
@@ -57,18 +58,7 @@ def kept(folder: Path) -> None:
         record = AnswerRecord(request_id=name, model="m", fingerprint="f", prompt=[1], max_tokens=9, macs=("a",))
         TokenLog(folder / "tokens", SECRET, record).close()
         asyncio.run(Conversations(folder / "chats", SECRET).write(conversation(name)))
-        session = SessionFile(
-            model="m",
-            fingerprint="f",
-            mlx_lm="1",
-            kv_bits=None,
-            tokens=[1],
-            prefix_hash=prefix_hash([1]),
-            caches=1,
-            messages=(),
-            created_at=1.0,
-        )
-        with writing(folder / "sessions" / f"{name}.mcs", SECRET, session) as put:
+        with writing(folder / "sessions" / f"{name}.mcs", SECRET, SESSION) as put:
             put(0, b"x" * 200_000)
 
 

@@ -31,4 +31,4 @@ def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(those:
     expected = {"Chunk", "Step", "New", "Merge", "Extend", "Keep", "Copy", "Extract", "Trim", "Restore", "Drop"}
     expected |= {"stop", "length", "cancelled", "lost", "repeat", "refused", "reused", "accepted"}
     expected |= {"resumed", "written", "ahead", "window", "void", "displaced"}
-    assert all(kinds[kind] for kind in expected), kinds
+    assert min(kinds[kind] for kind in expected) > len(those) // 50, kinds

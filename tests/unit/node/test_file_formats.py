@@ -8,9 +8,10 @@ from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from core.address import Place
-from core.engine.sessions import SessionFile, prefix_hash, reading, writing
+from core.engine.sessions import reading, writing
 from core.errors import BadModel, IdentityError, MaclusterError
 from core.models.files.block_map import MAP_NAME, WHOLE_NAME, read_map, read_written
 from core.models.files.block_writer import BlockWriter
@@ -37,22 +38,12 @@ from core.trust.sealed_files import write_sealed
 from core.trust.seen_macs import SeenMacs
 from tests.support.home_files import in_format
 from tests.support.macs import bundle, chain, mac
+from tests.support.session_files import SESSION
 from tui.cli.typed_lines import Keyboard
 from tui.control.preferences import read, remember_theme
 
 SECRET, ONE = b"s" * 32, "1" * 32
 WORDS = r"has format \d+; this version of macluster reads formats up to \d\. A newer macluster wrote it: use that one\."
-SESSION = SessionFile(
-    model="m",
-    fingerprint="f",
-    mlx_lm="1",
-    kv_bits=None,
-    tokens=[1],
-    prefix_hash=prefix_hash([1]),
-    caches=0,
-    messages=(),
-    created_at=1.0,
-)
 CHAT = Conversation(id=ONE, title="t", model="m", created_at=1.0, changed_at=1.0, options=ChatOptions(), turns=())
 
 
@@ -69,7 +60,7 @@ def hashes(home: Home) -> None:
 
 
 def save(home: Home) -> None:
-    with writing(home.sessions / "s.mcs", SECRET, SESSION):
+    with writing(home.sessions / "s.mcs", SECRET, replace(SESSION, caches=0)):
         pass
 
 
