@@ -111,6 +111,10 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
             (request,) = observer.now.running
             await observer.client.cancel(request)
             await observer.until(lambda w: not w.now.running, 240, "The end of the answer")
+            # the screen asks first while it shows an answer being written
+            await asyncio.to_thread(
+                terminal.until, lambda _: "stopped by you" in words(terminal.text[written:]), "its end"
+            )
             terminal.type("\x11")  # Ctrl+Q
             await asyncio.to_thread(terminal.process.wait, 240)
         assert beyond_drawing(terminal.text) == []
