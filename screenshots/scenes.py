@@ -132,7 +132,7 @@ async def drawn(
                     await pilot.resize_terminal(*size)
                 for theme in themes if size == SIZES[0] else themes[:1]:
                     app.theme = theme
-                    await settled(app, pilot, looks=2 if size == sizes[0] else SETTLED)
+                    await settled(app, pilot, looks=SETTLED if theme == themes[0] else 2)
                     then(app, size)
     return client.missing
 
