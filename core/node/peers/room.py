@@ -20,6 +20,7 @@ from core.node.peers import messages
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Discovery
+from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
 from core.node.peers.networks import Networks
@@ -45,6 +46,7 @@ class PeersRoom(Room):
     networks: Networks
     book: AddressBook
     mesh: Mesh
+    elsewhere: Elsewhere
     table: PeerTable
     paths: Paths
     discovery: Discovery
@@ -65,7 +67,13 @@ class PeersRoom(Room):
         remember = partial(write_proven, home.addresses)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
         own = OwnMac(
-            _own_peer(node), node.assessment, worker, networks, relays=config.relays, has_own_gpu=not config.chip
+            _own_peer(node),
+            node.assessment,
+            worker,
+            networks,
+            lambda: node.bus.now,
+            relays=config.relays,
+            has_own_gpu=not config.chip,
         )
         mesh = Mesh(node, book, own)
         table = PeerTable(node, own, worker, sightings, book, mesh)
@@ -78,6 +86,7 @@ class PeersRoom(Room):
             networks=networks,
             book=book,
             mesh=mesh,
+            elsewhere=Elsewhere(node.own_id, node.bus, mesh, worker, relays=config.relays),
             table=table,
             paths=paths,
             discovery=discovery,
