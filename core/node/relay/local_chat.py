@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
-from aiohttp import web
 
 from core.errors import MaclusterError
 from core.events import PromptLogprobs, RequestDone, RequestStarted, TokenEvent
@@ -16,9 +15,8 @@ from core.node.answers.answer_record import new_request_id
 from core.node.answers.answer_stream import Said
 from core.node.answers.answers import Answers
 from core.node.base.context import NodeContext
-from core.node.base.local_server import BEGUN, body_of
 from core.node.public_api.api_answers import ApiAnswers, LedModel
-from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
+from core.requests.answers import ChatRequest, RequestAccepted
 
 LOOK_S: Final = 0.1
 QUEUED_S: Final = 10.0  # a request without a row by then is accepted before its prompt is counted
@@ -42,21 +40,6 @@ class LocalChat:
         else:
             self._answers.cancel(request_id)
 
-    async def chat_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self.ask(await body_of(request, ChatRequest)))
-
-    async def go_on_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self._answers.go_on(await body_of(request, AnswerId)))
-
-    async def _attend(self, request: web.Request, accepted: RequestAccepted) -> web.StreamResponse:
-        """A reply that lasts as long as the answer, which is cancelled if the client is gone before."""
-        reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
-        with suppress(ConnectionError):
-            await reply.prepare(request)
-            await reply.write(b"data: " + msgspec.json.encode(accepted) + b"\n\n")
-        await self.attend(accepted.request_id, lambda: request.transport is None or request.transport.is_closing())
-        return reply
-
     async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
         """Wait until the answer ends; cancel it if the client is gone before."""
         while request_id in self._bus.now.running:
@@ -66,46 +49,46 @@ class LocalChat:
             await asyncio.sleep(LOOK_S)
 
     async def _relay(self, request: ChatRequest, led: LedModel) -> RequestAccepted:
-        request_id, events = new_request_id(), led.answers.follow(request)
-        first = asyncio.ensure_future(anext(events))
+        request_id = new_request_id()
+        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        work = self._follow(request_id, led.answers.follow(request), accepted)
+        task = self._relayed[request_id] = self._tasks.spawn("An answer of another Mac", work)
+        task.add_done_callback(lambda _: self._relayed.pop(request_id, None))
         try:
-            await asyncio.wait({first}, timeout=QUEUED_S)
+            await asyncio.wait({accepted}, timeout=QUEUED_S)
         except asyncio.CancelledError:  # the client is gone without the id
-            first.cancel()
+            task.cancel()
             raise
-        accepted = RequestAccepted(request_id=request_id, prompt_tokens=_counted(first.result()) if first.done() else 0)
-        self._bus.publish(RequestStarted(request_id=request_id, prompt_tokens=accepted.prompt_tokens))
-        following = self._follow(request_id, first, events)
-        self._relayed[request_id] = self._tasks.spawn("An answer of another Mac", following)
-        await asyncio.sleep(0)  # once it has begun, it ends with a RequestDone
-        return accepted
+        self._begin(request_id, accepted, 0)
+        return RequestAccepted(request_id=request_id, prompt_tokens=accepted.result())
 
-    async def _follow(self, request_id: str, first: asyncio.Future[Said], events: AsyncGenerator[Said, None]) -> None:
-        tokens, prompt_tokens = 0, 0
-        problem = done = None
+    def _begin(self, request_id: str, accepted: asyncio.Future[int], prompt_tokens: int) -> None:
+        if not accepted.done():
+            accepted.set_result(prompt_tokens)
+            self._bus.publish(RequestStarted(request_id=request_id, prompt_tokens=prompt_tokens))
+
+    async def _follow(self, request_id: str, events: AsyncGenerator[Said, None], accepted: asyncio.Future[int]) -> None:
+        done = RequestDone(request_id=request_id, finish_reason="cancelled", prompt_tokens=0, tokens=0)
+        change = msgspec.structs.replace
         try:
             async with aclosing(events):
-                prompt_tokens = _counted(await first)
                 async for said in events:
                     match said:
-                        case TokenEvent() | PromptLogprobs():
-                            self._bus.publish(msgspec.structs.replace(said, request_id=request_id))
-                            tokens += isinstance(said, TokenEvent)
+                        case RequestAccepted(prompt_tokens=prompt_tokens):
+                            self._begin(request_id, accepted, prompt_tokens)
+                            done = change(done, prompt_tokens=prompt_tokens)
+                        case TokenEvent(index=index):
+                            self._bus.publish(change(said, request_id=request_id))
+                            done = change(done, tokens=index + 1)
+                        case PromptLogprobs():
+                            self._bus.publish(change(said, request_id=request_id))
                         case RequestDone():
-                            done = msgspec.structs.replace(said, request_id=request_id)
+                            done = change(said, request_id=request_id)
         except MaclusterError as error:
-            problem = error.problem
+            if not accepted.done():
+                accepted.set_exception(error)
+            done = change(done, finish_reason="error", problem=error.problem)
         finally:
-            del self._relayed[request_id]
-            cut = RequestDone(
-                request_id=request_id,
-                finish_reason="error" if problem else "cancelled",
-                prompt_tokens=prompt_tokens,
-                tokens=tokens,
-                problem=problem,
-            )
-            self._bus.publish(done or cut)
-
-
-def _counted(said: Said) -> int:
-    return said.prompt_tokens if isinstance(said, RequestAccepted) else 0
+            accepted.cancel()  # only after a defect
+            if request_id in self._bus.now.running:
+                self._bus.publish(done)
