@@ -1,4 +1,4 @@
-"""Costs at three sizes each, and the exponents with which they grow; a curve is a file beside this one."""
+"""Costs at three sizes each, and the exponents with which they grow; `curves` has the table."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Curve(NamedTuple):
-    """What costs how much. `measure` prepares an empty folder for a size, and returns the cost there."""
+    """A cost. `measure` prepares an empty folder for a size, and returns the cost there."""
 
     words: str
     unit: str

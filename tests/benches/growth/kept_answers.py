@@ -1,4 +1,4 @@
-"""What `status` and the first screen ask about answers, on a home that keeps logs of finished ones."""
+"""The first question of `status` and of a screen about answers, on a home with logs of finished ones."""
 
 from __future__ import annotations
 
