@@ -25,6 +25,7 @@ from core.node.answers.token_log import (
     MacsJoined,
     Record,
     TokenLog,
+    Written,
     forget_shared,
     read_token_log,
     unfinished,
@@ -257,15 +258,18 @@ def test_a_log_that_has_ended_is_not_read_to_find_others(tmp_path: Path, monkeyp
     older = tmp_path / f"{'1' * 32}.mct"
     older.with_suffix(ENDED).rename(older)  # as an older macluster, or a crash, leaves it
     read: list[str] = []
-    real = token_log.read_token_log
-    monkeypatch.setattr(
-        token_log, "read_token_log", lambda path, secret: read.append(path.name[0]) or real(path, secret)
-    )
+
+    def reading(path: Path, secret: bytes) -> Written:
+        read.append(path.name[0])
+        return read_token_log(path, secret)
+
+    monkeypatch.setattr(token_log, "read_token_log", reading)
     for expected in (["0", "1"], ["0"]):
         assert [each.record.request_id[0] for each in unfinished(tmp_path, SECRET)] == ["0"]
         assert sorted(read) == expected
         read.clear()
-    assert unfinished(tmp_path, SECRET, ["0" * 32]) == read == []
+    assert not unfinished(tmp_path, SECRET, ["0" * 32])
+    assert not read
 
 
 @pytest.mark.promise("P17")
