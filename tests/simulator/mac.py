@@ -27,8 +27,8 @@ from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.networks import Networks
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
@@ -132,7 +132,7 @@ class Node:
         networks = Networks("", signals, tuple)
         own = OwnMac(_own_peer(home), assessment, worker, networks, lambda: bus.now)
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
-        elsewhere = Elsewhere(own_id, bus, mesh, worker, relays=False)
+        elsewhere = OtherPlans(own_id, bus, mesh, worker, relays=False)
         self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(identity, store, mesh, networks, book)
         speed = SpeedTests(node, mesh, paths)

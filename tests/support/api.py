@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.base.node_message import NodeMessage
 from core.node.config import ApiOptions
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.messages import Leads
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
@@ -97,7 +97,7 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     options, tasks = options or ApiOptions(port=0), tasks_of()
     clients = Clients(keys, harness.bus)
     harness.worker, harness.links = WorkerState(), Unlinked()
-    elsewhere = Elsewhere("", harness.bus, harness.links, harness.worker, relays=True)  # type: ignore[arg-type]
+    elsewhere = OtherPlans("", harness.bus, harness.links, harness.worker, relays=True)  # type: ignore[arg-type]
     name_of, check_trust = harness.bus.now.name_of, harness.answers.opening.check_trust
     relay = Relay(harness.links, elsewhere, tasks, name_of, check_trust)  # type: ignore[arg-type]
     harness.loads = []

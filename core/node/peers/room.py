@@ -20,11 +20,11 @@ from core.node.peers import messages
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Discovery
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.node_check import NodeCheck
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
@@ -46,7 +46,7 @@ class PeersRoom(Room):
     networks: Networks
     book: AddressBook
     mesh: Mesh
-    elsewhere: Elsewhere
+    elsewhere: OtherPlans
     table: PeerTable
     paths: Paths
     discovery: Discovery
@@ -86,7 +86,7 @@ class PeersRoom(Room):
             networks=networks,
             book=book,
             mesh=mesh,
-            elsewhere=Elsewhere(node.own_id, node.bus, mesh, worker, relays=config.relays),
+            elsewhere=OtherPlans(node.own_id, node.bus, mesh, worker, relays=config.relays),
             table=table,
             paths=paths,
             discovery=discovery,

@@ -18,9 +18,9 @@ from core.node.base.bus import Bus
 from core.node.base.context import NodeContext
 from core.node.base.local_server import BEGUN, route
 from core.node.base.room import Room
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.room import PeersRoom
 from core.node.peers.worker_state import WorkerState
 from core.node.recovery.recovery_driver import RecoveryDriver
@@ -76,7 +76,7 @@ class PlanAdvisor:
 class RecoveryRoom(Room):
     """Loading and recovery."""
 
-    elsewhere: Elsewhere
+    elsewhere: OtherPlans
     worker: WorkerState
     planning: Planning
     driver: RecoveryDriver

@@ -17,8 +17,8 @@ from core.events import RequestDone
 from core.node.answers.answer_stream import Said
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.mesh import Mesh
+from core.node.peers.other_plans import OtherPlans
 from core.node.public_api.api_answers import LedModel
 from core.node.relay import relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
@@ -34,7 +34,7 @@ class Relay:
     def __init__(
         self,
         links: Mesh,
-        elsewhere: Elsewhere,
+        elsewhere: OtherPlans,
         tasks: Tasks,
         name_of: Callable[[str], str],
         check_trust: Callable[[], None],

@@ -20,8 +20,8 @@ from core.node.answers.answer_stream import Said
 from core.node.base import large_bodies
 from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.peers.elsewhere import Elsewhere
 from core.node.peers.messages import Leads
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers, relayed_values
@@ -83,7 +83,7 @@ class HeadAndMember:
         raise NotLoaded("Nobody leads.")
 
     def relays(self, *, is_on: bool) -> Relay:
-        elsewhere = Elsewhere(MEMBER, Bus(), self.there, WorkerState(), relays=is_on)  # type: ignore[arg-type]
+        elsewhere = OtherPlans(MEMBER, Bus(), self.there, WorkerState(), relays=is_on)  # type: ignore[arg-type]
         return Relay(self.there, elsewhere, self.tasks, str, lambda: None)  # type: ignore[arg-type]
 
     def serves(self, *, is_on: bool) -> RelayServer:
@@ -272,7 +272,7 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
 
 def test_the_mac_whose_layers_this_one_has_is_asked_first_and_loses_none_of_them_by_accident() -> None:
     wire, worker, bus = Wire(), WorkerState(), Bus()
-    elsewhere = Elsewhere(MEMBER, bus, wire, worker, relays=True)  # type: ignore[arg-type]
+    elsewhere = OtherPlans(MEMBER, bus, wire, worker, relays=True)  # type: ignore[arg-type]
     relay = Relay(wire, elsewhere, tasks_of(), str, lambda: None)  # type: ignore[arg-type]
     plan = plan_of(2)
     served = replace(wire.led[HEAD], answers=2)

@@ -12,7 +12,7 @@ from core.requests.plans import LoadRequest
 from core.text import clean_text
 
 
-class Elsewhere:
+class OtherPlans:
     """The plans of other Macs. `relays`: this Mac relays requests to them."""
 
     def __init__(self, own_id: str, bus: Bus, mesh: Mesh, worker: WorkerState, *, relays: bool) -> None:
@@ -42,11 +42,11 @@ class Elsewhere:
         raise Busy(what, way)
 
     def _plan(self, head: str, leads: Leads) -> events.LedPlan:
-        served = self._worker.plan
-        is_served = served is not None and served.head.device_id == head
+        serves = self._worker.plan is not None and self._worker.plan.head.device_id == head
+        served = self._worker.plan if serves else None
         return events.LedPlan(
             head=head,
-            led_by=self._bus.now.name_of(head),
+            led_by=clean_text(served.head.peer) if served else self._bus.now.name_of(head),
             model=clean_text(leads.model),
             fingerprint=leads.fingerprint,
             status=leads.status,
@@ -54,5 +54,5 @@ class Elsewhere:
             rows=leads.rows,
             context=leads.context,
             relays=self._relays and leads.takes_relayed,
-            plan=served if is_served else None,
+            plan=served,
         )
