@@ -35,7 +35,7 @@ PEERS = tuple(
     Peer(device_id=mac, name=mac.lower(), trust="paired", state="connected", is_self=mac == "B", budget_bytes=100)
     for mac in "AB"
 )
-LED = LedPlan(head="A", led_by="a", model="m", fingerprint="f", answers=2, context=4096, plan=PLAN)
+LED = LedPlan(head="A", led_by="a", model="m", fingerprint="f", answers=2, context=4096, takes_relayed=True, plan=PLAN)
 SEAT = Snapshot(peers=PEERS, elsewhere=(LED,))
 CHOICE = ModelChoice(name="m", path="/", model_type="llama", layers=6, led_by="a", preview=PlanPreview(plan=PLAN))
 
@@ -92,7 +92,7 @@ def test_a_plan_of_this_mac_that_runs_or_recovers_comes_first_and_a_broken_one_d
     assert (own.host, own.chat_status, own.used_plan) == (None, "ready", PLAN)
     failed = replace(own, plan_status="broken")
     assert (failed.host, failed.chat_status) == (LED, "ready")
-    mute = replace(SEAT, elsewhere=(replace(LED, relays=False),))
+    mute = replace(SEAT, elsewhere=(replace(LED, takes_relayed=False),))
     assert mute.chat_status == "none"
     assert "a doesn't answer what other Macs ask" in disabled_reasons.why_not(asked_in(mute), "retry")
     left = fold(told(SEAT), Elsewhere(), 0.0).snapshot
