@@ -380,9 +380,9 @@ class Mesh:
 
     def _look(self, now: float, step: int) -> None:
         """Note whether anything runs here and on the other Macs, and the round trips that changed."""
-        if step != self._step:
+        if step != self._step or self._bus.now.is_working:
             self._step, self._active_at = step, now
-        self._rests = not self._bus.now.is_working and now > self._active_at + REST_S
+        self._rests = now > self._active_at + REST_S
         for device_id, contact in self.contacts.items():
             self._liveness.pace(device_id, now, rests=self._rests and contact.rests)
         measured = {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
