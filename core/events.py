@@ -547,7 +547,7 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         pairs = self.pairing is not None and self.pairing.state in ("waiting", "compare")
         copies = any(each.state != "paused" for each in self.transfers)
         recovers = self.recovery is not None and self.recovery.state != "parked"
-        return bool(self.running) or recovers or copies or pairs or self.plan_status == "loading"
+        return self.is_answering or recovers or copies or pairs or self.plan_status == "loading"
 
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
