@@ -86,7 +86,7 @@ class LinkedMac:
         self.status = ping.status or self.status
         self.rtts |= ping.rtts
         if len(self.rtts) > 2 * MAX_CONTROL_LINKS:
-            raise ProtocolError("Round trips to more Macs were told than a Mac has links.")
+            raise ProtocolError("More round trips than a Mac has links.")
         return bool(ping.status or ping.rtts) or self.rtt_s != before
 
     @property

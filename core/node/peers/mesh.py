@@ -93,7 +93,7 @@ class Mesh:
         self._is_over = False
         self._liveness, self._stirred = Liveness(), asyncio.Event()
         self._rests, self._active_at, self._step = False, monotonic(), 0
-        self._rtts: dict[str, float] = {}  # to the linked Macs, as they are told
+        self._rtts: dict[str, float] = {}  # to the linked Macs, as sent to the others
         self.contacts: dict[str, LinkedMac] = {}
         self.dialling = Dialling(node, book, is_linked=self.contacts.__contains__, on_link=self._reached)
         node.signals.on(NetworksChanged, self._networks_changed)
