@@ -63,7 +63,7 @@ class ControlLink:
         self.stand, self.peer_stand = stands
         self.peer_points = [self.peer_stand]
         self._told, self._heard = {self.stand}, {self.peer_stand}
-        self._is_open = self.stand == self.peer_stand
+        self._is_open = not self.epochs_differ
 
     @property
     def epochs_differ(self) -> bool:
