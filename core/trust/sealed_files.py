@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ SALT_BYTES: Final = 32
 HEADER_BYTES: Final = len(MAGIC) + SALT_BYTES
 CHUNK: Final = 64 * 1024
 SEALED_CHUNK: Final = CHUNK + 16
+LENGTH: Final = struct.Struct("<I")  # before each record of a file that grows
 DAMAGED: Final = "Delete it, or put it back from a backup of this Mac."
 
 Buffer = bytes | bytearray | memoryview
@@ -54,13 +56,20 @@ def sealing(
     block raises or the disk is full, the old file stays unchanged. Raises `error`.
     """
     salt = secrets.token_bytes(SALT_BYTES)
+    with renewing(path, error) as file:
+        file.write(MAGIC + salt)
+        chunks = _Chunks(file, key_of(secret, salt, purpose))
+        yield chunks.add
+        chunks.finish()
+
+
+@contextmanager
+def renewing(path: Path, error: ErrorClass = SealError) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` after the block, and destroy the old one's key by its salt."""
     old = _open_to_forget(path, error)
     try:
         with replacing(path, error) as file:
-            file.write(MAGIC + salt)
-            chunks = _Chunks(file, key_of(secret, salt, purpose))
-            yield chunks.add
-            chunks.finish()
+            yield file
         if old is not None:
             _blank(old, path, error)
     finally:
@@ -91,6 +100,16 @@ def read_sealed(path: Path, secret: bytes, purpose: str, error: ErrorClass = Sea
             if not following:
                 return
             sealed, number = following, number + 1
+
+
+def whole_records(data: bytes) -> Iterator[bytes]:
+    """The sealed records of a file that grows, after its header; one that a crash cut off is left out."""
+    at = HEADER_BYTES
+    while at + LENGTH.size <= len(data):
+        (length,) = LENGTH.unpack_from(data, at)
+        at += LENGTH.size + length
+        if at <= len(data):
+            yield data[at - length : at]
 
 
 def check_replaceable(

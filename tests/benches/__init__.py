@@ -7,6 +7,7 @@ BENCHES = {
     "compare": "this ring against mlx_lm, its server and its pipeline",
     "copy": "a sealed copy between two nodes against plain TCP",
     "forecast": "predicted speed against measured speed",
+    "growth": "how costs grow with what a home keeps",
     "hop": "a sealed hop of 8 KiB against plain TCP",
     "loop": "the engine's loop without a ring against mlx_lm",
     "plain": "a sealed ring of two stages against mlx-lm's plain pipeline",

@@ -218,7 +218,9 @@ async def meets_over_the_cable_alone(studio: Watch, model: Path, expected: list[
 
 
 def is_linked_at(watch: Watch, begins: str) -> bool:
-    return any(p.state == "connected" and p.address.removeprefix("[").startswith(begins) for p in others(watch))
+    """Whether the other Mac is linked at such an address and has told its memory, without which it gets no layers."""
+    linked = [p.address for p in others(watch) if p.state == "connected" and p.budget_bytes]
+    return any(address.removeprefix("[").startswith(begins) for address in linked)
 
 
 def topology(watch: Watch) -> str:

@@ -202,8 +202,12 @@ async def renaming(port: int, old: bytes, new: bytes) -> AsyncIterator[int]:
 
     async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(HOST, port)
-        with suppress(ConnectionError):
-            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+        try:
+            with suppress(ConnectionError):
+                await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+        finally:
+            back.transport.abort()
+            writer.transport.abort()
 
     async with await asyncio.start_server(call, HOST, 0) as server:
         yield int(server.sockets[0].getsockname()[1])

@@ -14,11 +14,14 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL
 
+import pytest
+
 from tests.support.waiting import until
 
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]{2}(:[0-9a-f]{2}){5}|/\w+/")
 
 
+@pytest.mark.nightly  # `make installed` runs all of it in each check of a change, from the wheel
 def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_private(
     tmp_path: Path, bonjour: None
 ) -> None:

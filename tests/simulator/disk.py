@@ -108,9 +108,9 @@ class Log:
         self.records.append(record)
 
 
-def unfinished(disk: Disk, secret: bytes) -> list[Written]:
+def unfinished(disk: Disk, secret: bytes, spared: Collection[str] = ()) -> list[Written]:
     """As `core.node.answers.token_log.unfinished`."""
-    found = [log.read() for log in reversed(disk.logs.values())]
+    found = [log.read() for name, log in reversed(disk.logs.items()) if name not in spared]
     return [written for written in found if written.ended is None]
 
 

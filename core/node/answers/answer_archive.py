@@ -65,8 +65,8 @@ class AnswerArchive:
 
     async def unfinished(self) -> list[Written]:
         before = self._in_use()
-        found = await asyncio.to_thread(unfinished, self._folder, self._secret)
-        return [one for one in found if one.record.request_id not in before | self._in_use()]
+        found = await asyncio.to_thread(unfinished, self._folder, self._secret, before)
+        return [one for one in found if one.record.request_id not in self._in_use()]
 
     async def forget_old(self) -> None:
         """Delete all logs but the newest. Answers that start meanwhile keep theirs: which ones run is checked after

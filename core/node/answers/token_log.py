@@ -6,7 +6,7 @@ number, its key HKDF(device secret, salt), so files share no key and a record ca
 
 The first record is the `AnswerRecord`. Each other one is, in msgpack: an integer (the next token), a text (shown since
 the last one), `MacsJoined`, or `AnswerEnd`. A log without an end can be continued, in a new file with a salt of its
-own: after a cut a nonce would be used twice.
+own: after a cut a nonce would be used twice. The name of one with an end says so: it is not read to find others.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ from core.requests.answers import ChatRequest, Message
 from core.settings import Home
 from core.trust.file_formats import check_format, format_of
 from core.trust.private_files import move, open_private, private_folder, to_disk
-from core.trust.sealed_files import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
+from core.trust.sealed_files import DAMAGED, HEADER_BYTES, LENGTH, SALT_BYTES, forget, key_of, whole_records
 
 MAGIC = b"MCT%d" % Home.tokens.format
 PURPOSE = "token log"
+ENDED = ".ended.mct"  # ends the name of a log whose answer is complete
 KEPT = 100  # logs kept on disk
-
-_LENGTH = struct.Struct("<I")
 
 
 class AnswerRecord(ChatRequest, frozen=True, kw_only=True):
@@ -169,6 +168,8 @@ class TokenLog:
             self._force()
         finally:
             self._file.close()
+        if reason:
+            self.path = _named_ended(self.path)
 
     def forget(self) -> None:
         try:
@@ -178,7 +179,7 @@ class TokenLog:
 
     def _write(self, record: AnswerRecord | Record) -> None:
         sealed = self._aead.encrypt(_nonce(self._records), msgspec.msgpack.encode(record), MAGIC)
-        self._put(_LENGTH.pack(len(sealed)) + sealed)
+        self._put(LENGTH.pack(len(sealed)) + sealed)
         self._records += 1
 
     def _put(self, data: bytes) -> None:
@@ -234,7 +235,7 @@ def read_token_log(path: Path, secret: bytes) -> Written:
     if not data.startswith(MAGIC) or len(data) < HEADER_BYTES:
         raise SealError(f"{path.name} is not a token log.", DAMAGED)
     salt = data[len(MAGIC) : HEADER_BYTES]
-    records = list(_records(data[HEADER_BYTES:], key_of(secret, salt, PURPOSE), path.name))
+    records = list(_records(data, key_of(secret, salt, PURPOSE), path.name))
     if not records:
         raise SealError(f"{path.name} ends before its first record.", DAMAGED)
     try:
@@ -262,15 +263,26 @@ def _sum(record: AnswerRecord, records: Iterator[Record], at: float) -> Written:
     return Written(record, tokens, "".join(shown), frozenset(macs), ended, at)
 
 
-def unfinished(folder: Path, secret: bytes) -> list[Written]:
-    """The answers that can be continued, the newest first; also those being written now."""
+def unfinished(folder: Path, secret: bytes, spared: Collection[str] = ()) -> list[Written]:
+    """The answers that can be continued, the newest first, except of the requests `spared`."""
     found = []
     for path in folder.glob("*.mct"):
+        if path.name.endswith(ENDED) or path.stem in spared:
+            continue
         with contextlib.suppress(SealError):
             written = read_token_log(path, secret)
-            if written.ended is None and written.record.max_tokens:
+            if written.ended is not None:  # an older macluster wrote it, or a crash came before its name
+                _named_ended(path)
+            elif written.record.max_tokens:
                 found.append(written)
     return sorted(found, key=lambda written: written.at, reverse=True)
+
+
+def _named_ended(path: Path) -> Path:
+    ended = path.with_suffix(ENDED)
+    with contextlib.suppress(FileNotFoundError):  # another thread has named it
+        os.replace(path, ended)
+    return ended
 
 
 def old_logs(folder: Path, kept: int = KEPT) -> list[Path]:
@@ -303,15 +315,8 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Co
 
 
 def _records(data: bytes, aead: ChaCha20Poly1305, name: str) -> Iterator[bytes]:
-    number = at = 0
-    while at + _LENGTH.size <= len(data):
-        (length,) = _LENGTH.unpack_from(data, at)
-        sealed = data[at + _LENGTH.size : at + _LENGTH.size + length]
-        if len(sealed) < length:
-            return
+    for number, sealed in enumerate(whole_records(data)):
         try:
             yield aead.decrypt(_nonce(number), sealed, MAGIC)
         except InvalidTag:
             raise SealError(f"Record {number} of {name} was changed.", DAMAGED) from None
-        at += _LENGTH.size + length
-        number += 1

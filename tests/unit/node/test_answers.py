@@ -615,7 +615,7 @@ async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_hav
     await harness.done(one)
     assert harness.log_of(one).text == TEXT
     three = await harness.ask("and me, too")
-    assert not (folder / f"{one.request_id}.mct").exists(), "it has ended, and is older than a hundred others"
+    assert not [*folder.glob(f"{one.request_id}*")], "it has ended, and is older than a hundred others"
     again = harness.crashes()
     assert {one.request_id for one in await again.answers.unfinished()} == {two.request_id, three.request_id}
 

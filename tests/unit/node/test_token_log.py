@@ -17,12 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import SealError
+from core.node.answers import token_log
 from core.node.answers.token_log import (
+    ENDED,
     AnswerEnd,
     AnswerRecord,
     MacsJoined,
     Record,
     TokenLog,
+    Written,
     forget_shared,
     read_token_log,
     unfinished,
@@ -249,6 +252,26 @@ def test_what_has_not_ended_is_unfinished_and_the_newest_comes_first(tmp_path: P
     assert not unfinished(tmp_path / "nowhere", SECRET)
 
 
+def test_a_log_that_has_ended_is_not_read_to_find_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        TokenLog(tmp_path, SECRET, answer_record(f"{number}" * 32)).close("stop" if number else None)
+    older = tmp_path / f"{'1' * 32}.mct"
+    older.with_suffix(ENDED).rename(older)  # as an older macluster, or a crash, leaves it
+    read: list[str] = []
+
+    def reading(path: Path, secret: bytes) -> Written:
+        read.append(path.name[0])
+        return read_token_log(path, secret)
+
+    monkeypatch.setattr(token_log, "read_token_log", reading)
+    for expected in (["0", "1"], ["0"]):
+        assert [each.record.request_id[0] for each in unfinished(tmp_path, SECRET)] == ["0"]
+        assert sorted(read) == expected
+        read.clear()
+    assert not unfinished(tmp_path, SECRET, ["0" * 32])
+    assert not read
+
+
 @pytest.mark.promise("P17")
 def test_a_mac_that_comes_later_takes_part_before_it_sees_a_thing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -295,7 +318,7 @@ def test_going_on_takes_the_place_of_the_old_log_and_forgets_its_key(path: Path,
     log.append(9)
     log.say(", and more")
     log.close("length")
-    written = read_token_log(path, SECRET)
+    written = read_token_log(log.path, SECRET)
     assert written[:3] == (answer_record(), [*TOKENS, 9], "so far, and more")
     assert written.ended == "length"
     with pytest.raises(SealError, match="not a token log"):

@@ -1,0 +1,1 @@
+"""How costs grow with what a home holds: each curve is a file here, and a row of `CURVES` in `curves`."""
