@@ -22,7 +22,7 @@ class OtherPlans:
         """The plan that this Mac serves first."""
         leaders, served = self._mesh.leaders(), self._worker.plan
         if served and served.head.device_id != self._own_id and served.head.device_id not in leaders:
-            untold = Leads(model=served.name, rows=served.rows, takes_relayed=False, status="loading")
+            untold = Leads(model=served.name, rows=served.rows, takes_relayed=False, status="broken")
             leaders = {**leaders, served.head.device_id: untold}
         plans = [self._plan(head, leads) for head, leads in leaders.items()]
         return tuple(sorted(plans, key=lambda each: (each.plan is None, each.head)))
@@ -32,8 +32,9 @@ class OtherPlans:
             self._bus.publish(events.Elsewhere(plans=plans))
 
     def check_free(self, request: LoadRequest) -> None:
-        """Check that a load ends nothing of another Mac by accident. Raises Busy."""
-        served = next((each for each in self.plans() if each.plan), None)
+        """Check that a load ends nothing of another Mac by accident; a Mac that is gone loses nothing. Raises Busy."""
+        leaders = self._mesh.leaders()
+        served = next((each for each in self.plans() if each.plan and each.head in leaders), None)
         if served is None or request.take_over:
             return
         of = {0: "", 1: " and 1 of its answers runs"}.get(served.answers, f" and {served.answers} of its answers run")

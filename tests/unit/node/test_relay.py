@@ -291,6 +291,7 @@ def test_the_mac_whose_layers_this_one_has_is_asked_first_and_loses_none_of_them
         relay.model()
     elsewhere.look()
     assert (bus.now.chat_status, bus.now.is_answering) == ("none", False)
+    elsewhere.check_free(LoadRequest(model="toy"))
     worker.plan = None
     elsewhere.look()
     assert bus.now.elsewhere == ()
