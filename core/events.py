@@ -458,10 +458,25 @@ class ApiClients(Event, frozen=True, kw_only=True, tag="ApiClients"):
     clients: tuple[ApiClient, ...] = ()
 
 
-class LedElsewhere(Event, frozen=True, kw_only=True, tag="LedElsewhere"):
-    """Requests to this Mac are served by another one."""
+class LedPlan(Value, frozen=True, kw_only=True):
+    """A plan that another paired Mac leads."""
 
-    model: str = ""  # what it loaded; "": none
+    head: str  # device id of that Mac
+    led_by: str  # its name
+    model: str
+    fingerprint: str = ""  # of the model, hex; "": not told
+    status: PlanStatus = "ready"
+    answers: Size = 0  # run or wait there
+    rows: Size = DEFAULT_ROWS
+    context: Size = 0  # tokens; 0: not told
+    relays: bool = True  # that Mac answers what is asked on this one
+    plan: Plan | None = None  # if this Mac holds layers of it
+
+
+class Elsewhere(Event, frozen=True, kw_only=True, tag="Elsewhere"):
+    """The plans that other Macs lead: first the one that this Mac holds layers of."""
+
+    plans: tuple[LedPlan, ...] = ()
 
 
 class InstallationChanged(Event, frozen=True, kw_only=True, tag="InstallationChanged"):
@@ -523,11 +538,49 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
     advice: str = ""
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
-    led_elsewhere: str = ""
+    elsewhere: tuple[LedPlan, ...] = ()
     outdated: str = ""  # sentence: macluster was updated or removed while this node runs
 
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
+
+    @property
+    def served(self) -> LedPlan | None:
+        """The plan of another Mac that this Mac holds layers of."""
+        return next((each for each in self.elsewhere if each.plan), None)
+
+    @property
+    def host(self) -> LedPlan | None:
+        """The plan of another Mac that this Mac's chat uses; None while this Mac leads one that can run."""
+        leads = self.recovery is not None or (self.plan is not None and self.plan_status != "broken")
+        return None if leads or not self.elsewhere else self.elsewhere[0]
+
+    @property
+    def used_plan(self) -> Plan | None:
+        """The plan to show: this Mac's own, else the one that it serves."""
+        return self.host.plan if self.host else self.plan
+
+    @property
+    def chat_status(self) -> PlanStatus:
+        """Whether this Mac's chat can ask: the status of its own plan, else of its host's."""
+        if self.host is None:
+            return self.plan_status
+        return self.host.status if self.host.relays else "none"
+
+    @property
+    def chat_model(self) -> str:
+        """The model that this Mac's chat asks; "" for none."""
+        return self.host.model if self.host else self.plan.model if self.plan else ""
+
+    @property
+    def chat_context(self) -> int:
+        """Its context in tokens; 0 without one."""
+        return self.host.context if self.host else self.plan.context if self.plan else 0
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether this Mac takes part in an answer, of any Mac's plan."""
+        return bool(self.running or (self.served and self.served.answers))
 
 
 AnyEvent = (
@@ -558,7 +611,7 @@ AnyEvent = (
     | ApiServed
     | ApiStopped
     | ApiClients
-    | LedElsewhere
+    | Elsewhere
     | InstallationChanged
 )
 

@@ -9,6 +9,7 @@ from typing import Final, Literal, overload
 
 import msgspec
 
+STAY: Final = b"stay\n"  # on a node's standard input: run on when it closes
 CONTROL_PORT: Final = 4717
 API_PORT: Final = 4720
 API_QUEUE: Final = 100

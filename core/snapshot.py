@@ -74,8 +74,8 @@ def _after(now: events.Snapshot, event: events.AnyEvent) -> events.Snapshot:  # 
             return change(now, api=None)
         case events.ApiClients(clients=clients):
             return change(now, clients=clients)
-        case events.LedElsewhere(model=model):
-            return change(now, led_elsewhere=model)
+        case events.Elsewhere(plans=plans):
+            return change(now, elsewhere=plans)
         case events.InstallationChanged(text=text):
             return change(now, outdated=text)
         case events.ApiServed():

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from core.errors import MaclusterError, NodeError, Problem
 from core.node.base.last_run import read_last_run
 from core.node.base.stderr_log import rotate_stderr_log
-from core.settings import Home
+from core.settings import STAY, Home
 from core.text import clean_text
 from core.trust.private_files import private_folder
 
@@ -80,6 +81,14 @@ class OwnNode:
             return words.problem
         what = self._last_complaint() or f"macluster's service ended with status {self._process.returncode}."
         return NodeError(what, f"See {self._home.log}.").problem
+
+    def leave(self) -> None:
+        """Let the node run on when this program ends."""
+        if self._process is not None and self._process.stdin:
+            with suppress(OSError):  # it has ended
+                self._process.stdin.write(STAY)
+                self._process.stdin.close()
+            self._process = None
 
     async def close(self) -> None:
         if self._process is not None and self._process.stdin:

@@ -48,11 +48,10 @@ class NodeParts:
         self.ring = ring = RingRoom.build(node, peers, disks)
         self.answers = answers = AnswersRoom.build(node, ring)
         self.recovery = recovery = RecoveryRoom.build(node, peers, ring, answers)
-        relay = Relay(
-            peers.mesh, peers.worker, node.bus, node.tasks, answers.answers.opening.check_trust, is_on=config.relays
-        )
-        self.api = api = PublicApiRoom.build(node, answers, relay.model, disks.inventory.names, recovery.driver.load)
-        self.relay = RelayRoom.build(node, peers.mesh, relay, api.answering)
+        check_trust = answers.answers.opening.check_trust
+        relay = Relay(peers.mesh, peers.elsewhere, node.tasks, lambda mac: node.bus.now.name_of(mac), check_trust)
+        self.api = api = PublicApiRoom.build(node, answers, relay.model, disks.inventory.names, recovery.load)
+        self.relay = RelayRoom.build(node, peers.mesh, answers.answers, relay, api.answering)
         rooms = (peers, trust, self.pairing, disks, ring, answers, recovery, api, self.relay)
         join(node, rooms)
         self.restarting = Restarting(node, peers.worker, stopping)

@@ -29,7 +29,7 @@ from core.node.base.stderr_log import limit_stderr_log
 from core.node.config import ApiOptions, NodeConfig
 from core.node.options import add_options
 from core.node.service import Node
-from core.settings import GB, HOME_FILES, Home, default_home, hub_cache
+from core.settings import GB, HOME_FILES, STAY, Home, default_home, hub_cache
 from core.text import clean_name
 from core.trust.key_storage import drop_keys
 
@@ -161,11 +161,14 @@ def _failed(error: Exception) -> int:
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Stop when the starter of this node has ended, unless its last word was STAY."""
+    said = b""
     try:
-        while os.read(0, 4096):
-            pass
+        while piece := os.read(0, 4096):
+            said = piece
     finally:
-        loop.call_soon_threadsafe(stop)
+        if said != STAY:
+            loop.call_soon_threadsafe(stop)
 
 
 def main() -> None:

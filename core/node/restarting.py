@@ -47,6 +47,7 @@ class Restarting:
             is_answering=is_answering(now),
             model=plan.model if plan else "",
             led_by=plan.head.peer if plan and plan.head.device_id != self._own_id else "",
+            answers=now.served.answers if now.served else 0,
         )
 
     async def watch(self) -> None:
@@ -79,4 +80,4 @@ class Restarting:
 
 
 def is_answering(now: Snapshot) -> bool:
-    return bool(now.running) or any(client.asking for client in now.clients)
+    return now.is_answering or any(client.asking for client in now.clients)

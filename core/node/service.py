@@ -112,7 +112,7 @@ class Node:
             parts.trust.enforcement.enforce()
             parts.peers.table.sweep()
             parts.api.api.clients.look()
-            parts.relay.relay.look()
+            parts.peers.elsewhere.look()
             self._note_led()
             if number % SAVE_EVERY == 0:
                 self._remember()

@@ -47,6 +47,7 @@ class LoadRequest(PlanRequest, frozen=True, kw_only=True):
     """Load a model over the paired Macs."""
 
     verify: bool = False  # compare the ring's logits with the whole model on the head
+    take_over: bool = False  # although this Mac serves another Mac's plan, whose answers end
 
 
 class RecoveryOrder(Body, frozen=True, kw_only=True):
@@ -132,6 +133,7 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     # (device id, layers) of other Macs that have only a part
     layers_on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     loaded: bool = False
+    led_by: str = ""  # name of another Mac that has loaded it
     asked: LoadRequest | None = None  # the request that loaded it
     offer: HubOffer | None = None  # if no Mac has any of it
     preview: PlanPreview

@@ -19,3 +19,4 @@ class RestartReport(Body, frozen=True, kw_only=True):
     is_answering: bool = False
     model: str = ""  # loaded, with layers on this Mac
     led_by: str = ""  # name of the Mac that loaded it, "" if this one
+    answers: int = 0  # of that Mac

@@ -29,9 +29,11 @@ from core.bench.scenarios.percentiles import RATE, SEGMENTS
 from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
 from core.engine.scheduler import MAX_SCORED_TOKENS
+from core.errors import NodeError
 from core.events import TokenEvent
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import ChatRequest, Message
+from core.requests.plans import LoadRequest
 from core.settings import DEFAULT_ROWS
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import ask, finish, running_demo
@@ -361,7 +363,7 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
     ]
     assert [model.id for model in (await member.client.models.list()).data] == [served.model]
     async with Watch(served.demo._home(1)) as watch:  # the pasted text names it
-        await watch.until(lambda w: w.now.led_elsewhere == served.model, 240, "Telling what answers")
+        await watch.until(lambda w: w.now.chat_model == served.model, 240, "Telling what answers")
     counted = [await each.anthropic.messages.count_tokens(model="", messages=ASKED) for each in (served, member)]
     assert counted[0] == counted[1]
     ids = Tokens.load(Path(served.demo.model)).encode([Message(role="user", content=PROMPT)], raw=True)
@@ -370,6 +372,25 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
     with pytest.raises(openai().BadRequestError) as refused:
         await member.ask(messages=[{"role": "user", "content": "one two " * 40_000}])
     assert refused.value.code == "context_length_exceeded"
+
+
+async def test_a_person_at_a_mac_that_serves_chats_by_the_one_that_leads_and_takes_nothing_from_it(
+    served: Served,
+) -> None:
+    head, seat = served.demo.head, served.demo.watches[1]
+    await seat.until(lambda w: w.now.served is not None and w.now.chat_status == "ready", 240, "Serving")
+    expected = await ask(head, PROMPT, TOKENS)
+    slow = asyncio.ensure_future(served.ask(max_tokens=60))
+    await head.until(lambda w: bool(w.now.running), 240, "Asking")
+    for take in (seat.client.load(LoadRequest(model=served.demo.model)), seat.client.unload()):
+        with pytest.raises(NodeError, match=r"studio leads"):
+            await take
+    told = await ask(seat, PROMPT, TOKENS)
+    assert told.tokens == expected.tokens
+    assert (await slow).usage.completion_tokens == 60
+    assert head.now.plan_status == "ready"
+    assert not [kept for kept in served.demo.homes[1].tokens.glob("*") if kept.stat().st_size]
+    assert await served.demo.watches[1].client.unfinished() == []
 
 
 async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_what_other_macs_relay_goes_on(
@@ -461,7 +482,7 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(served: S
         lambda w: bool(w.now.plan and len(w.now.plan.stages) == 2) and w.now.plan_status == "ready", 240, "Going on"
     )
     await demo.head.until(lambda w: not w.now.recovery, 240, "Going on")
-    await demo.watches[1].until(lambda w: bool(w.now.led_elsewhere), 240, "Being led")
+    await demo.watches[1].until(lambda w: bool(w.now.elsewhere), 240, "Being led")
     await relays(member)
     await told_of_its_end(member, 1)
     await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 240, "Doing without it")

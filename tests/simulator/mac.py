@@ -28,6 +28,7 @@ from core.node.disks.transfers import Transfers
 from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.networks import Networks
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
@@ -129,8 +130,9 @@ class Node:
         sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
-        own = OwnMac(_own_peer(home), assessment, worker, networks)
+        own = OwnMac(_own_peer(home), assessment, worker, networks, lambda: bus.now)
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
+        elsewhere = OtherPlans(own_id, bus, mesh, worker, relays=False)
         self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(identity, store, mesh, networks, book)
         speed = SpeedTests(node, mesh, paths)
@@ -158,7 +160,7 @@ class Node:
         self.sessions = sessions = SavedSessions(node, leader, supervisor, answers)
         self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
-        relay = Relay(mesh, worker, bus, tasks, answers.opening.check_trust, is_on=False)
+        relay = Relay(mesh, elsewhere, tasks, bus.now.name_of, answers.opening.check_trust)
         answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.opening.check_trust, is_on=False)
         none = cast(Any, None)
@@ -170,6 +172,7 @@ class Node:
                 networks=networks,
                 book=book,
                 mesh=mesh,
+                elsewhere=elsewhere,
                 table=peers,
                 paths=paths,
                 discovery=none,
@@ -201,8 +204,15 @@ class Node:
                 known=none,
             ),
             AnswersRoom(node=node, answers=answers, sessions=sessions),
-            RecoveryRoom(node=node, planning=planning, driver=self.recovery, advisor=none),
-            RelayRoom(node=node, relay=relay, server=relay_server),
+            RecoveryRoom(
+                node=node,
+                elsewhere=elsewhere,
+                worker=worker,
+                planning=planning,
+                driver=self.recovery,
+                advisor=none,
+            ),
+            RelayRoom(node=node, answers=answers, chat=none, relay=relay, server=relay_server),
         )
         join(node, rooms)
         self.process.soon(self._start)

@@ -16,6 +16,7 @@ from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.base.node_message import NodeMessage
 from core.node.config import ApiOptions
 from core.node.peers.messages import Leads
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
@@ -96,7 +97,9 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     options, tasks = options or ApiOptions(port=0), tasks_of()
     clients = Clients(keys, harness.bus)
     harness.worker, harness.links = WorkerState(), Unlinked()
-    relay = Relay(harness.links, harness.worker, harness.bus, tasks, harness.answers.opening.check_trust, is_on=True)  # type: ignore[arg-type]
+    elsewhere = OtherPlans("", harness.bus, harness.links, harness.worker, relays=True)  # type: ignore[arg-type]
+    name_of, check_trust = harness.bus.now.name_of, harness.answers.opening.check_trust
+    relay = Relay(harness.links, elsewhere, tasks, name_of, check_trust)  # type: ignore[arg-type]
     harness.loads = []
     loading = LoadOnRequest(lambda: harness.disk, harness.begin_load, harness.bus) if options.allow_load else None
     answering = ApiAnswers(harness.answers, lambda: harness.bus.now, relay.model, tasks, options.queue, loading)

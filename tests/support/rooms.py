@@ -15,10 +15,11 @@ from core.node.pairing.room import PairingRoom
 from core.node.peers.room import PeersRoom
 from core.node.public_api.room import PublicApiRoom
 from core.node.recovery.room import RecoveryRoom
+from core.node.relay.room import RelayRoom
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
 
-ROOMS = (PeersRoom, TrustRoom, PairingRoom, DisksRoom, RingRoom, AnswersRoom, RecoveryRoom, PublicApiRoom)
+ROOMS = (PeersRoom, TrustRoom, PairingRoom, DisksRoom, RingRoom, AnswersRoom, RecoveryRoom, PublicApiRoom, RelayRoom)
 
 
 def routes_of(node: NodeContext, **parts: Any) -> list[web.RouteDef]:

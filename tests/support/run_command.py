@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import NotLoaded
 from core.events import PlanLoaded, PlanProposed
 from core.node.base.local_server import LocalServer
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.relay.local_chat import LocalChat
 from tests.support.answers import AnswersHarness
 from tests.support.rooms import routes_of
 from tests.support.tasks import tasks_of
@@ -28,6 +31,10 @@ async def harness(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
         yield harness
 
 
+def nowhere() -> LedModel:
+    raise NotLoaded("No model is loaded.")
+
+
 @asynccontextmanager
 async def served(harness: AnswersHarness) -> AsyncIterator[AnswersHarness]:
     """Serve the API with the model loaded."""
@@ -36,7 +43,9 @@ async def served(harness: AnswersHarness) -> AsyncIterator[AnswersHarness]:
     assert plan
     harness.bus.publish(PlanProposed(plan=plan))
     harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    api = LocalServer(routes_of(harness.node, answers=harness.answers), harness.bus, tasks_of())
+    answering = ApiAnswers(harness.answers, lambda: harness.bus.now, nowhere, tasks_of(), 0)
+    chat = LocalChat(harness.node, harness.answers, answering)
+    api = LocalServer(routes_of(harness.node, answers=harness.answers, chat=chat), harness.bus, tasks_of())
     await api.start(harness.folder / "node.sock")
     yield harness
     await harness.ends_all()

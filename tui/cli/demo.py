@@ -94,6 +94,10 @@ class Demo:
         return self._home(0)
 
     @property
+    def homes(self) -> tuple[Home, ...]:
+        return tuple(self._home(index) for index in range(len(self.budgets)))
+
+    @property
     def head(self) -> Watch:
         return self.watches[0]
 
@@ -255,7 +259,7 @@ async def demo(args: argparse.Namespace) -> int:
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
-        api_ports=(args.serve,) if args.serve else (),
+        api_ports=(args.serve, *[0] * (len(NAMES) - 1)) if args.serve else (),
         remote_weights=args.weights == "remote",
     )
     check(config.load)
@@ -294,13 +298,22 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
 
 
 async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
-    """Serve until Ctrl+C. Prints one line of JSON with the URL and the head's state folder."""
+    """Serve until Ctrl+C. Prints one line of JSON: the head's URL and state folder, and those of all Macs, so that
+    programs and people can use any of them.
+    """
     await demo.start()
-    key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
+    key = args.key or ""
+    for home in demo.homes:
+        key = ApiKeys(home.api_keys).add("demo", time.time(), key)
     await demo.join()
     await demo.load()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
-    facts = {"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)}
+    facts = {
+        **{"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)},
+        "urls": [watch.now.api.url for watch in demo.watches if watch.now.api],
+        "homes": [str(home.root) for home in demo.homes],
+        "nodes": [demo.pid_of(index) for index in range(len(demo.watches))],
+    }
     print(json.dumps(facts), flush=True)
     await asyncio.Event().wait()
     return 0

@@ -54,6 +54,8 @@ async def evaluate(args: argparse.Namespace) -> None:
 async def directory_of(watch: Watch) -> str:
     """Folder of the loaded model on this Mac, its head. Raises NotLoaded or UsageError."""
     plan = watch.now.plan
+    if host := watch.now.host:
+        raise NotLoaded(f"{host.led_by} leads {host.model}.", f"Run this on {host.led_by}.")
     if plan is None or watch.now.plan_status != "ready":
         raise NotLoaded("No model is ready on this Mac.", "Load one first: `macluster load MODEL`.")
     found = (each.path for each in await watch.client.models() if each.fingerprint == plan.fingerprint and each.path)

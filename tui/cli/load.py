@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from core.errors import NodeError
 from core.events import Plan, PlanLoaded, PlanProposed, StageState, Transfer
@@ -19,7 +20,7 @@ from tui.state.plan_words import is_of_ranks
 
 async def load(args: argparse.Namespace) -> None:
     async with watching(home_of(args)) as watch:
-        loaded = await load_model(watch, args, verify=args.verify)
+        loaded = await load_model(watch, args, verify=args.verify, take_over=args.take_over)
         assert watch.now.plan
         lines = [*plan_lines(watch.now.plan), *proof_lines(loaded)]
         print_facts(args, status_facts(watch.now) | {"proof": loaded.proof}, lines)
@@ -34,7 +35,11 @@ async def unload(args: argparse.Namespace) -> None:
 
 
 async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the model is loaded as requested, or recovering: another load would end the waiting answers."""
+    """Whether the model is loaded as requested, or recovering: another load would end the waiting answers. If another
+    Mac leads a model, its name decides.
+    """
+    if host := watch.now.host:
+        return host.relays and host.model == Path(args.model).name
     loaded, recovery = watch.now.plan, watch.now.recovery
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
     if loaded is None or not is_there or not is_shared_so(loaded, args):
@@ -75,11 +80,14 @@ def _owners(plan: Plan) -> list[tuple[str, int]]:
     return [(stage.device_id, stage.start) for stage in plan.stages] + [(plan.output, plan.layers)]
 
 
-async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
+async def load_model(
+    watch: Watch, args: argparse.Namespace, *, verify: bool = False, take_over: bool = False
+) -> PlanLoaded:
     """Load the model and wait until it is ready; raises NodeError, LinkTimeout and the node's refusal."""
     without, reader = macs_without(watch, args), reader_of(watch, args)
     options = plan_options(args)
-    request = LoadRequest(model=path_of(args.model), verify=verify, without=without, prefill=reader, **options)
+    model = path_of(args.model)
+    request = LoadRequest(model=model, verify=verify, take_over=take_over, without=without, prefill=reader, **options)
     check(request)
     return await loaded(watch, request)
 

@@ -75,6 +75,8 @@ def model_facts(model: ModelChoice) -> Facts:
 def fit_words(model: ModelChoice) -> str:
     if model.loaded:
         return "loaded"
+    if model.led_by:
+        return clean_text(f"loaded, led by {model.led_by}")
     here = f"{layers_text(model.layers_here)} here; " if model.layers_here else ""
     return here + _fit_words(model)
 

@@ -95,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     load = sub.add_parser("load", help="load a model over the paired Macs")
     _model(load, load_command.load)
     _verify(load)
+    takes = "although this Mac serves another Mac's plan, whose answers break"
+    load.add_argument("--take-over", action="store_true", help=takes)
     prints_facts(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
     run = sub.add_parser("run", help="chat in the terminal, or print one answer")
     _model(run, run_command.run)

@@ -19,6 +19,7 @@ from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress, prints_facts
 from tui.client import NodeClient
+from tui.state.seat import stopped_words
 
 START_S: Final = 60.0
 LOOK_S: Final = 0.2
@@ -33,8 +34,7 @@ async def restart(args: argparse.Namespace) -> int:
     """Wait for answers to end, and start the node again with its options. Needs no event of another version."""
     async with NodeClient(home_of(args)) as client:
         before = await client.restart(RestartOrder())
-        lost = f"{before.model}, which {before.led_by} loaded, stops on all its Macs."
-        if before.led_by and not await agreed(args, lost):
+        if before.led_by and not await agreed(args, stopped_words(before)):
             return 1
         if before.is_answering:
             print_progress("Waiting for the answers to end (Ctrl+C stops waiting).")

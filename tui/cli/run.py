@@ -181,7 +181,7 @@ class _OwnNode:
 
     async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
         async with watching(home_of(self._args)) as watch:
-            await _load(watch, self._args)
+            await _load(watch, self._args, is_first=False)
             return (await answer(watch, asked, as_json=False, hops=False, on_text=on_text)).finish_reason
 
 
@@ -208,9 +208,12 @@ async def _said(watch: Watch, args: argparse.Namespace) -> tuple[Message, ...]:
     return (await watch.client.session(SessionName(name=args.session))).messages if args.session else ()
 
 
-async def _load(watch: Watch, args: argparse.Namespace) -> None:
+async def _load(watch: Watch, args: argparse.Namespace, *, is_first: bool = True) -> None:
+    """Load the model unless a Mac answers with it; say which one reads what is asked."""
     if not await is_loaded(watch, args):
         await load_model(watch, args)
+    elif is_first and (host := watch.now.host):
+        print_progress(f"{host.led_by} answers: it sees these words.")
 
 
 async def _continue(args: argparse.Namespace) -> None:

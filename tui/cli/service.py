@@ -17,13 +17,15 @@ from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
 from core.mac.service import KEPT_VARIABLES, Service, ServicePlan, ServiceState, ServiceStep, command_line
 from core.node.base.last_run import read_last_run
-from core.requests.restart import RestartOrder
+from core.requests.restart import RestartOrder, RestartReport
 from core.settings import Home
 from core.text import clean_text
 from core.trust.private_files import private_folder
+from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress, prints_facts
 from tui.client import NodeClient
+from tui.state.seat import stopped_words
 
 STEP_S = 120.0
 AGAIN_S = 1.0
@@ -38,9 +40,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     prints_facts(install, install_service)
     remove = actions.add_parser("remove", help="stop the service and remove it")
     remove.add_argument("--dry-run", action="store_true", help="print what it would remove and run, and stop")
+    can_ask(remove)
     prints_facts(remove, remove_service)
     again = "start it again at once; `macluster restart` waits for answers"
-    prints_facts(actions.add_parser("restart", help=again), restart_service)
+    started_again = actions.add_parser("restart", help=again)
+    can_ask(started_again)
+    prints_facts(started_again, restart_service)
     prints_facts(actions.add_parser("status", help="show the state of the service"), print_status)
 
 
@@ -62,19 +67,31 @@ async def install_service(args: argparse.Namespace) -> None:
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "started", notes))
 
 
-async def remove_service(args: argparse.Namespace) -> None:
+async def remove_service(args: argparse.Namespace) -> int:
     plan = removal(home_of(args))
     if not args.dry_run:
+        if not await _may_stop(args):
+            return 1
         remove(plan)
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "removed", []))
+    return 0
 
 
-async def restart_service(args: argparse.Namespace) -> None:
+async def restart_service(args: argparse.Namespace) -> int:
     if current().is_installed is False:
         raise UsageError("The service is not installed.", "`macluster restart` restarts a node without it.")
+    if not await _may_stop(args):
+        return 1
     step = services.LAUNCHD_RESTART if _is_mac() else services.SYSTEMD_RESTART
     _run((step,))
     print_facts(args, msgspec.to_builtins(step), ["The service was started again."])
+    return 0
+
+
+async def _may_stop(args: argparse.Namespace) -> bool:
+    """Ask first if the plan of another Mac would lose this one."""
+    found = await _report(home_of(args))
+    return found is None or not found.led_by or await agreed(args, stopped_words(found))
 
 
 async def print_status(args: argparse.Namespace) -> int:
@@ -82,20 +99,21 @@ async def print_status(args: argparse.Namespace) -> int:
     state = current()
     words = read_last_run(home_of(args))
     problem = words.problem if words and not state.is_running else None
-    version = await _version(home_of(args))
+    report = await _report(home_of(args))
+    version = report.version if report else ""
     facts = msgspec.to_builtins(state) | {"read_last_run": msgspec.to_builtins(problem), "version": version}
     lines = [f"The node runs macluster {version}."] if version else []
     print_facts(args, facts, [*state_lines(state, problem), *lines])
     return 0 if state.is_running else 1
 
 
-async def _version(home: Home) -> str:
-    """The version of the node of `home`; "" if none answers."""
+async def _report(home: Home) -> RestartReport | None:
+    """The report of the node of `home`; None if none answers."""
     try:
         async with NodeClient(home) as client:
-            return (await client.restart(RestartOrder())).version
+            return await client.restart(RestartOrder())
     except NodeError:
-        return ""
+        return None
 
 
 def check_key(home: Home) -> None:

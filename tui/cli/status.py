@@ -19,6 +19,7 @@ from tui.cli.plan import plan_facts
 from tui.cli.watch import watching
 from tui.state.plan_words import cable_mark
 from tui.state.row_words import summary
+from tui.state.seat import led_words
 from tui.state.versions import version_words
 
 
@@ -63,6 +64,10 @@ def status_facts(now: Snapshot) -> Facts:
         "trust": msgspec.structs.asdict(now.trust),
         **fields_of(now, "peers", "plan_status", "plan_problem"),
         "plan": plan_facts(now.plan) if now.plan else None,
+        "elsewhere": [
+            msgspec.structs.asdict(each) | {"plan": plan_facts(each.plan) if each.plan else None}
+            for each in now.elsewhere
+        ],
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
         "batch": batch_facts(now.batch, now.plan) if now.plan else None,
@@ -106,8 +111,10 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 def status_lines(now: Snapshot) -> list[str]:
     warnings = [said] if (said := version_words(now)) else []
-    lines = [f"macluster {now.version}", *warnings, *peer_lines(now.peers), trust_line(now.trust, now.plan)]
-    lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
+    lines = [f"macluster {now.version}", *warnings, *peer_lines(now.peers), trust_line(now.trust, now.used_plan)]
+    if now.plan or not now.elsewhere:
+        lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
+    lines += [clean_text(f"Model: {led_words(each, now)}") for each in now.elsewhere]
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
     lines += batch_lines(now.batch, now.plan) if now.plan else []

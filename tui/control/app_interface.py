@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVarTuple
+from typing import Any, Final, Protocol, TypeVarTuple
 
 from core.errors import Problem
 from tui.client import NodeClient
 from tui.state.state import UiState
 
 Args = TypeVarTuple("Args")
+LOOK_S: Final = 0.5
 
 
 class PromptInterface(Protocol):
@@ -70,3 +72,9 @@ class AppInterface(Protocol):
     def copy_to_clipboard(self, text: str) -> None: ...
 
     def exit(self) -> None: ...
+
+
+async def served_answers_end(app: AppInterface) -> None:
+    """Wait until no answer runs of the plan that this Mac serves."""
+    while (served := app.state.snapshot.served) and served.answers:  # noqa: ASYNC110 - another Mac reports it
+        await asyncio.sleep(LOOK_S)

@@ -17,6 +17,7 @@ from tui.state import branches, conversation, state
 from tui.state.chats import option_words
 from tui.state.recovery import held
 from tui.state.sampling import with_option
+from tui.state.seat import unasked_words
 from tui.state.state import UiState
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
@@ -51,8 +52,8 @@ class ChatController:
             app.notify(WRITING)
         elif app.state.snapshot.plan_status == "loading":
             app.notify(LOADING)
-        elif app.state.snapshot.plan_status != "ready":
-            app.notify(NO_MODEL)
+        elif app.state.snapshot.chat_status != "ready":
+            app.notify(unasked_words(app.state.snapshot) or NO_MODEL)
         else:
             if number := app.state.editing:
                 app.state = conversation.cut(app.state, number)
@@ -65,8 +66,8 @@ class ChatController:
         again = conversation.retried(app.state, now)
         if again is app.state:
             app.notify("There is no question to ask again.")
-        elif app.state.snapshot.plan_status != "ready":
-            app.notify(NO_MODEL)
+        elif app.state.snapshot.chat_status != "ready":
+            app.notify(unasked_words(app.state.snapshot) or NO_MODEL)
         else:
             self._send(again, now)
 

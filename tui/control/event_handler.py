@@ -63,8 +63,9 @@ class EventHandler:
 
 
 def _fitting(now: events.Snapshot) -> tuple[object, ...]:
-    """Facts that decide how models fit: the loaded one, and the memory of the Macs that are ready."""
-    return now.plan_status, {peer.device_id: peer.budget_bytes for peer in now.peers if is_ready(peer)}
+    """Facts that decide how models fit: the loaded ones, and the memory of the Macs that are ready."""
+    led = [each.fingerprint for each in now.elsewhere]
+    return now.plan_status, led, {peer.device_id: peer.budget_bytes for peer in now.peers if is_ready(peer)}
 
 
 async def follow(client: NodeClient, take: Callable[[events.AnyEvent], None], lose: Callable[[Problem], None]) -> None:

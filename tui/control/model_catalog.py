@@ -61,7 +61,7 @@ class ModelCatalog:
             asked, shown = choice.asked, cleaned(choice.name)
             if asked is not None and asked != self._asked.get(shown):
                 self._asked[shown] = asked
-                changed = {"model": shown, "layers": (), "without": (), "verify": False}
+                changed = {"model": shown, "layers": (), "without": (), "verify": False, "take_over": False}
                 self._requests[shown] = cleaned(msgspec.structs.replace(asked, **changed))
                 self._unplanned.discard(shown)
 

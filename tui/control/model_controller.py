@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import Final
 
+import msgspec
 from textual.app import SystemCommand
 
 from core.errors import MaclusterError
 from core.requests.plans import LoadRequest, PreviewRequest
-from tui.control.app_interface import AppInterface
+from tui.control.app_interface import AppInterface, served_answers_end
 from tui.control.model_catalog import ModelCatalog
 from tui.state import state
 from tui.state.load_options import option_words
+from tui.state.seat import answers_of, broken_words, led_words
 
 # a cursor that moves on sooner skips the model
 EXAMINE_AFTER_S: Final = 0.4
@@ -47,9 +49,26 @@ class ModelController:
 
     async def _load(self, request: LoadRequest) -> None:
         app = self._app
+        if app.state.snapshot.served:
+            if not await self._may_take_over(request.model):
+                return
+            request = msgspec.structs.replace(request, take_over=True)
         preview = await self._catalog.load(state.of_used(app.state, request))
         if preview.problem is not None:
             app.set_state(state.failed(app.state, preview.problem))
+
+    async def _may_take_over(self, model: str) -> bool:
+        """Ask before this Mac leaves the plan of another one; perhaps wait until that one's answers have ended."""
+        app, now = self._app, self._app.state.snapshot
+        assert now.served
+        led, other = now.served, f"Without a load, the chat here can use {now.served.model}."
+        effect = f"{led_words(led, now)}.\n\nA load takes this Mac away from {led.led_by}. {other}"
+        waits = [f"Wait for {answers_of(led)}, then take over"] if led.answers else []
+        answers = ("Cancel", *waits, f"Take over ({broken_words(led)})")
+        chosen = await app.choose(f"Load {model} on this Mac?", effect, answers)
+        if waits and chosen == 1:
+            await served_answers_end(app)
+        return chosen > 0
 
     async def _find(self) -> None:
         await self._show_after(self._catalog.fetch(self._app.state.skipped))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from core.requests.restart import RestartOrder, RestartReport
 from tui.control.app_interface import AppInterface
+from tui.state.seat import stopped_words
 
 
 def effect(found: RestartReport) -> str:
     """Effects of a restart, in words; "" for none."""
     lines = ["It restarts when the answer has ended."] if found.is_answering else []
     if found.led_by:
-        lines.append(f"{found.model}, which {found.led_by} loaded, stops on all its Macs.")
+        lines.append(stopped_words(found))
     elif found.model:
         lines.append(f"{found.model} is unloaded; load it again afterwards (Ctrl+O).")
     return " ".join(lines)

@@ -18,6 +18,7 @@ from tui.screens.base import NodeScreen, Sources, titled
 from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.disabled_reasons import NO_NODE
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fingerprint_short, fit, moment, plural
+from tui.state.seat import unasked_words
 from tui.state.snippets import KEY, SNIPPETS, text_of
 from tui.state.state import cleaned
 from tui.widgets import row_list
@@ -217,8 +218,8 @@ def paste_title(client: str) -> str:
 
 
 def _answers(now: Snapshot) -> Content:
-    if now.plan is None and now.led_elsewhere:
-        return Content.styled(f"Serving {now.led_elsewhere} (loaded by another Mac).", DIM)
+    if now.host:
+        return Content.styled(unasked_words(now) or f"Serving {now.host.model} (loaded by {now.host.led_by}).", DIM)
     if now.plan is None:
         return Content.styled("No model is loaded. Ctrl+O chooses one.", WARN)
     if now.plan_status != "ready":

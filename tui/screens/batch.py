@@ -11,6 +11,7 @@ from tui.control.keymap import BATCH
 from tui.screens.base import NodeScreen, Sources, titled
 from tui.state.format import DIM, GOOD, WARN, fit, plural
 from tui.state.row_words import summary, why_they_wait
+from tui.state.seat import nothing_words
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView, title_line
 
@@ -74,7 +75,7 @@ def empty_content(now: Snapshot, *, attached: bool) -> Content:
     if not attached:
         return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:
-        return Content("No model is loaded. Ctrl+O chooses one.")
+        return Content(nothing_words(now))
     if now.plan_status != "ready":
         return Content(f"{now.plan.model} isn't ready yet. The dashboard shows its progress (Esc).")
     words = "No requests running. Requests of other programs appear here too."

@@ -122,7 +122,7 @@ class Dashboard(SizedScreen):
         self._greet(state)
         self._make_room(held(state.snapshot) is not None)
         self.recovery.show(state)
-        ready = state.snapshot.plan_status == "ready"
+        ready = state.snapshot.chat_status == "ready"
         if ready and not self._was_ready and self.focused in (None, self._placed):
             self._place_focus(self.prompt)
         self._was_ready = ready

@@ -18,6 +18,7 @@ from tui.state.format import DIM
 from tui.state.hop_history import last_of
 from tui.state.hop_phases import WINDOWS_S, points_of
 from tui.state.hops import Hop, ring_of
+from tui.state.seat import nothing_words
 from tui.state.state import UiState, cleaned
 from tui.widgets import hop_details
 from tui.widgets.text_view import TextView
@@ -160,4 +161,6 @@ def _why_none(state: UiState) -> str:
     plan = state.snapshot.plan
     if plan is not None:
         return f"{plan.stages[0].peer} holds the whole model, so there are no hops."
+    if state.snapshot.host:
+        return nothing_words(state.snapshot)
     return "No hops yet: they appear when a model runs on several Macs.\n\nCtrl+O chooses a model."

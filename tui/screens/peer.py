@@ -108,7 +108,7 @@ def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: 
         Content(""),
         *_machine(peer, width),
         Content(""),
-        *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
+        *_wrapped("layers", _held(state.snapshot.used_plan, peer.device_id), width),
         *_wrapped("next load", skipped, width, WARN),
         *_wrapped("sees", trusted.sees if trusted else "", width),
     ]

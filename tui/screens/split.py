@@ -24,6 +24,7 @@ from tui.state.boundaries import Boundaries, cuts_of, divided_as, options_of, sp
 from tui.state.format import gigabytes
 from tui.state.load_options import in_topology
 from tui.state.plan_words import is_of_ranks
+from tui.state.seat import nothing_words
 from tui.state.split_effects import Effect, effect, split_of
 from tui.widgets import split_text
 from tui.widgets.banner import problem_content
@@ -160,7 +161,8 @@ Macs doesn't."""
     def _draw(self, width: int) -> None:
         plan, now = self._plan, self._now
         if plan is None or now is None:
-            above = Content(_NOTHING if self._request is None else "" if self._problem else _ASKING)
+            nothing = nothing_words(self._state.snapshot) if self._state.snapshot.host else _NOTHING
+            above = Content(nothing if self._request is None else "" if self._problem else _ASKING)
             below = problem_content(self._problem) if self._problem else Content("")
         else:
             above = split_text.bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)

@@ -16,6 +16,7 @@ from core.trace.phases import StepPhases, steps_of
 from tui.control.keymap import TIMELINE
 from tui.screens.base import NodeScreen, Sources
 from tui.state.format import DIM, WARN, between, duration, fit, plural
+from tui.state.seat import nothing_words
 from tui.state.state import UiState, cleaned
 from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, ends_of, next_name, steps_in, tracks_of
 from tui.widgets.text_view import TextView, title_line
@@ -173,7 +174,7 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = Fa
     if not attached:
         return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:
-        return Content("No model is loaded. Ctrl+O chooses one.")
+        return Content(nothing_words(now))
     if tracing:
         return Content(f"Tracing {plural(len(now.plan.stages), 'stage')} of {now.plan.model}…")
     if failed and now.batch.running:

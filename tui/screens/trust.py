@@ -88,7 +88,7 @@ class TrustScreen(NodeScreen):
     def _draw(self, width: int) -> None:
         view = self._view
         self._title.draw(title_content(view, width))
-        self._cluster.draw(cluster_content(view, self._state.snapshot.plan) if view else Content(""))
+        self._cluster.draw(cluster_content(view, self._state.snapshot.used_plan) if view else Content(""))
         if view is None:
             return
         self._head.draw(head_content(view.macs, self.list.scrollable_content_region.width))

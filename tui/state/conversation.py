@@ -19,9 +19,8 @@ _change = msgspec.structs.replace
 
 
 def begun(state: UiState, chat_id: str, now: float) -> UiState:
-    plan = state.snapshot.plan
     chat = state.chat if state.chat.id else _change(state.chat, id=chat_id, created_at=now)
-    return _change(state, chat=_change(chat, model=plan.model if plan is not None else chat.model))
+    return _change(state, chat=_change(chat, model=state.snapshot.chat_model or chat.model))
 
 
 def sent(state: UiState, text: str, now: float) -> UiState:

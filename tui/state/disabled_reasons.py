@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.events import Peer, Snapshot
 from tui.state.conversation import interrupted
 from tui.state.recovery import held
+from tui.state.seat import unasked_words
 from tui.state.state import UiState, strangers
 from tui.state.versions import is_other_version
 
@@ -32,12 +33,17 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
         case "stop_answer" if state.answer is None:
             return "No answer is being written."
         case "unload" if now.plan is None:
-            return "No model is loaded."
+            led = now.elsewhere[0] if now.elsewhere else None
+            return f"{led.led_by} leads {led.model}: unload it there." if led else "No model is loaded."
         case "retry" if all(turn.role != "user" for turn in state.turns):
             return "Nothing has been asked yet."
         case "retry" if state.answer is not None:
             return "An answer is being written (Esc stops it)."
-        case "go_on" | "retry" | "keep" if now.plan_status != "ready":
+        case "retry" if now.chat_status != "ready":
+            return unasked_words(now) or _not_ready(now)
+        case "go_on" | "keep" if now.host:
+            return f"Only {now.host.led_by} can do that: it leads {now.host.model}."
+        case "go_on" | "keep" if now.plan_status != "ready":
             return _not_ready(now)
         case _:
             return ""

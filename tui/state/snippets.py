@@ -98,7 +98,7 @@ echo '- {model_id: macluster, model_name: "{{model}}", api_base: "{{url}}/v1", a
 def text_of(client: str, now: Snapshot) -> str:
     """The text to paste for a client of `SNIPPETS`, with the API's address and the loaded model."""
     url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
-    context = now.plan.context if now.plan else FOR_AGENTS
+    context = now.chat_context or FOR_AGENTS
     values = {"url": url, "key": KEY, "model": _model(now), "context": str(context), "output": str(context // 4)}
     snippet = SNIPPETS[client]
     needs_trust = url.startswith("https") and snippet.where.startswith("In the shell")
@@ -114,5 +114,5 @@ def _reachable(url: str) -> str:
 
 
 def _model(now: Snapshot) -> str:
-    name = now.plan.name if now.plan else now.led_elsewhere
+    name = now.chat_model.rpartition("/")[2]
     return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name) else MODEL

@@ -20,6 +20,7 @@ from tui.state.branches import place_words
 from tui.state.chats import option_words, title_of
 from tui.state.format import BAD, DIM, WARN, fit, plural
 from tui.state.recovery import held
+from tui.state.seat import led_words, unasked_words
 from tui.state.state import UiState
 from tui.state.turns import Turn
 from tui.widgets.loading_text import loading_lines
@@ -232,8 +233,9 @@ which one is shown, < and > switch. What was written stays, even if an answer br
 
 
 def chat_words(state: UiState) -> list[str]:
-    plan, chat = state.snapshot.plan, state.chat
-    words = [plan.model] if plan is not None else []
+    now, chat = state.snapshot, state.chat
+    words = [now.chat_model] if now.chat_model else []
+    words += [f"{now.host.led_by} sees these words"] if now.host else []
     return [*words, *option_words(chat.options), *(["not saved"] if chat.is_unkept else [])]
 
 
@@ -247,11 +249,14 @@ def _empty_lines(state: UiState, width: int, *, is_demo: bool) -> list[Content]:
     snapshot = state.snapshot
     if recovery := held(snapshot):
         return [Content.styled(recovery.text, WARN), Content("Your choices are listed below.")]
-    if snapshot.plan_status == "ready" and snapshot.plan is not None:
-        macs = plural(len(snapshot.plan.stages), "Mac")
-        text = (
-            f"{snapshot.plan.model} is loaded on {macs}.\n\nType below and press Enter. F3 shows earlier conversations."
-        )
+    if snapshot.host and (why := unasked_words(snapshot)):
+        return [Content(led_words(snapshot.host, snapshot)), Content(f"\n{why}")]
+    if snapshot.chat_status == "ready":
+        macs = plural(len(snapshot.plan.stages), "Mac") if snapshot.plan else ""
+        text = f"{snapshot.chat_model} is loaded on {macs}."
+        if host := snapshot.host:
+            text = f"{led_words(host, snapshot)}.\n\n{host.led_by} answers: it sees what you ask, and keeps none of it."
+        text += "\n\nType below and press Enter. F3 shows earlier conversations."
         if state.last is not None:
             text += f"\n\nCtrl+L continues the last conversation: {fit(state.last.title, 40).rstrip()}"
         text += f"\n\n{_SURVIVAL}" if is_demo else ""

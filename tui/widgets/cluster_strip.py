@@ -11,6 +11,7 @@ from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import ring_of
 from tui.state.plan_words import part_of
 from tui.state.recovery import mac_mark, part_mark
+from tui.state.seat import led_words
 from tui.state.state import UiState, own_first
 from tui.widgets.layer_bar import layer_bar
 
@@ -24,6 +25,8 @@ def strip_content(state: UiState, width: int, now: float) -> Content:
 
 def _split(snapshot: Snapshot, room: int) -> Content:
     plan = snapshot.plan
+    if snapshot.host:
+        return Content(led_words(snapshot.host, snapshot))
     if plan is None:
         return Content.styled("no model loaded · Ctrl+O chooses one", DIM)
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
@@ -72,6 +75,7 @@ def _hops(state: UiState, room: int, now: float) -> Content:
         return Content.styled("one Mac holds the whole model: no hops", DIM)
     if ring.longest_s is None:
         when = "with the next answer" if plan else "when a model runs on several Macs"
+        when = f"on the screen of {state.snapshot.host.led_by}" if state.snapshot.host else when
         return Content.styled(f"hops appear {when}", DIM)
     top = scale_top(max(v for h in ring.hops for _, v in h.samples))
     tail = f" ms (scale {'–'.join(time_scale(top))})"

@@ -11,6 +11,7 @@ from tui.state.bars import columns, scale_top, shares, time_scale, time_spark
 from tui.state.format import DIM, WARN, duration, fit, rate
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
+from tui.state.seat import nothing_words
 from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
@@ -37,6 +38,8 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
     plan = state.snapshot.plan
     if plan is not None and len(plan.stages) == 1:
         return Content(f"{plan.stages[0].peer} holds the whole model, so there are no hops.")
+    if state.snapshot.host:
+        return Content(nothing_words(state.snapshot))
     if not ring.hops:
         return Content("No hops yet.\n\nThey appear when a model runs on several Macs.")
     label = min(max(len(h.label) for h in ring.hops), max(14, width - 30))

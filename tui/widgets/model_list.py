@@ -68,6 +68,8 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
         return Mark("◌", "loading", WARN)
     if choice.loaded:
         return Mark("●", "loaded" + (f" on {plural(len(now.plan.stages), 'Mac')}" if now.plan else ""), GOOD)
+    if choice.led_by:
+        return Mark("●", f"led by {choice.led_by}", GOOD)
     if on_way := transfers_of(choice, now):
         if all(each.state == "paused" for each in on_way):
             return Mark("◌", "paused", WARN)

@@ -122,7 +122,7 @@ def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> Dra
         return Drawing("1 Peers", Content(_NO_PEERS))
     peers = own_first(state)
     marks = tuple(mac_mark(state, peer) for peer in peers)
-    return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed, seen)
+    return _table(peers, marks, snapshot.used_plan, state.departures, state.skipped, width, pointed, seen)
 
 
 @lru_cache(maxsize=2)  # called twice a second

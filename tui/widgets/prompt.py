@@ -64,7 +64,7 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
         if hint != self._hint:
             self._hint = hint
             self.border_subtitle = Content(hint)
-        asks = _ASKS.get(state.snapshot.plan_status, _PREPARING if state.preparing else _NO_MODEL)
+        asks = _ASKS.get(state.snapshot.chat_status, _PREPARING if state.preparing else _NO_MODEL)
         if self.placeholder != asks:
             self.placeholder = asks
 
@@ -146,9 +146,9 @@ def context_words(state: UiState, about: int = 0) -> str:
     """How full the context is: "context 3.1k/32k", with a warning near the end or if `about` more won't fit."""
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
-    if (plan := state.snapshot.plan) is None:
+    if not (context := state.snapshot.chat_context):
         return ""
-    if about and used + about > plan.context:
-        return f"▲ too long: about {count(used + about)} tokens, context {context_length(plan.context)}"
-    words = f"context {count(used)}/{context_length(plan.context)}"
-    return f"▲ {words}, nearly full: Ctrl+N starts a new chat" if used > _NEARLY * plan.context else words
+    if about and used + about > context:
+        return f"▲ too long: about {count(used + about)} tokens, context {context_length(context)}"
+    words = f"context {count(used)}/{context_length(context)}"
+    return f"▲ {words}, nearly full: Ctrl+N starts a new chat" if used > _NEARLY * context else words

@@ -7,9 +7,11 @@ from textual.content import Content
 
 from core.events import Plan, Stage, StageState
 from tui.state.bars import TEXTURES, TINTS, gauge
+from tui.state.disks import own_id
 from tui.state.format import BAD, DIM, WARN, Mark, duration, fit, gigabytes, gigabytes_short
 from tui.state.plan_words import context_length, part_of, survival
 from tui.state.recovery import held, part_mark
+from tui.state.seat import led_words
 from tui.state.state import UiState
 from tui.widgets.banner import problem_content
 from tui.widgets.pane import Drawing, Pane
@@ -38,7 +40,7 @@ model that fits is fastest there."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
         self._token_bar.show(state)
-        plan = state.snapshot.plan
+        plan = state.snapshot.used_plan
         more = f" · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)" if plan else ""
         return Drawing(f"2 Layer split{more}", split_content(state, width), self._token_bar.caption or _subtitle(state))
 
@@ -48,7 +50,7 @@ def _subtitle(state: UiState) -> str:
         return {"hold": "paused", "replan": "looking for another split", "wait": "waiting"}.get(
             recovery.state, "rebuilding"
         )
-    match state.snapshot.plan_status:
+    match state.snapshot.chat_status:
         case "ready":
             return "ready" if state.load_s is None else f"ready · loaded in {duration(state.load_s)}"
         case "none":
@@ -62,13 +64,15 @@ def split_content(state: UiState, width: int) -> Content:
     lines: list[Content] = []
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
         lines.append(problem_content(snapshot.plan_problem, "✗ broken  "))
-    plan = snapshot.plan
+    plan = snapshot.used_plan
+    lines += [Content(led_words(each, snapshot)) for each in snapshot.elsewhere]
     if plan is None:
         return Content("\n").join(lines) if lines else Content(_NO_PLAN)
     lines.append(_head(width))
     states = {s.device_id: s for s in snapshot.stages}
+    you = own_id(snapshot) if snapshot.host else plan.head.device_id
     lines += [
-        _stage_line(i, s, part_mark(snapshot, s), states.get(s.device_id), width, plan)
+        _stage_line(i, s, part_mark(snapshot, s), states.get(s.device_id), width, plan, you)
         for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
@@ -92,8 +96,10 @@ def _name_width(width: int) -> int:
     return max(8, min(28, width - 2 - _RANGE - _MEMORY))
 
 
-def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, plan: Plan) -> Content:
-    label = f"{index + 1} {stage.peer}" + (" (you)" if stage is plan.head else "")
+def _stage_line(
+    index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, plan: Plan, you: str
+) -> Content:
+    label = f"{index + 1} {stage.peer}" + (" (you)" if stage.device_id == you else "")
     if mark.word == "ready":
         tail = _memory(stage)
     else:

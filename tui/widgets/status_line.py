@@ -21,8 +21,9 @@ def status_content(state: UiState, width: int, note: str = "") -> Content:
     """The status line: the least important parts are left out first; at less than 100 cells they are shorter."""
     wide = width >= 100
     right = _right(state, wide)
-    plan, running = state.snapshot.plan, len(state.snapshot.batch.running)
-    must = [_macs(state, wide), Content(plan.model) if plan else Content.styled("no model", DIM)]
+    now, running = state.snapshot, len(state.snapshot.batch.running)
+    model = f"{now.chat_model} · led by {now.host.led_by}" if now.host else now.chat_model
+    must = [_macs(state, wide), Content(model) if model else Content.styled("no model", DIM)]
     rows = Content(plural(running, "row") if running > 1 else "")
     aside = Content(_not_paired(state)) if not wide else Content("")
     may = [rows, _speed(state, wide), _hop(state, wide), aside, Content.styled(note, DIM)]
@@ -86,7 +87,7 @@ def _right(state: UiState, wide: bool) -> Content:
         else ""
     )
     end = Content.assemble((" · ", DIM), readiness_words(state))
-    if plain := cable_mark(state.snapshot.plan):
+    if plain := cable_mark(state.snapshot.used_plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
         end = Content.assemble((words, plain.style), end)
     return Content.assemble((f"{mark.glyph} {'this Mac only' if is_alone else mark.word}", mark.style), weakest, end)
@@ -98,7 +99,7 @@ def readiness_words(state: UiState) -> tuple[str, str]:
         return ("✗ not running", BAD) if state.offline else ("◌ connecting", WARN)
     if word := readiness(state):
         return word
-    match snapshot.plan_status:
+    match snapshot.chat_status:
         case "ready":
             return _work_words(state)
         case "loading":
@@ -115,12 +116,14 @@ def _work_words(state: UiState) -> tuple[str, str]:
     answer, rows = state.answer, state.snapshot.batch.rows
     if (answer is not None and answer.first_at is not None) or any(row.state == "writing" for row in rows):
         return "● writing", GOOD
-    return ("◌ reading", WARN) if answer is not None or state.snapshot.running else ("● ready", GOOD)
+    if answer is not None or state.snapshot.running:
+        return "◌ reading", WARN
+    return ("● serving" if state.snapshot.is_answering else "● ready"), GOOD
 
 
 def title_content(state: UiState, width: int) -> Content:
     """Model, Macs, options, context and readiness."""
-    plan, words = state.snapshot.plan, chat_words(state)
+    plan, words = state.snapshot.used_plan, chat_words(state)
     if plan is not None:
         words.insert(1, plural(len(plan.stages), "Mac"))
     now, style = readiness_words(state)

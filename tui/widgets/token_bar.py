@@ -55,7 +55,7 @@ class TokenBar(TextView):
         self._clock = self.set_interval(STEP_S, self._step, pause=True)
 
     def show(self, state: UiState) -> None:
-        plan = state.snapshot.plan
+        plan = state.snapshot.used_plan
         self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
         self.display = bool(plan)
         moves = plan and state.snapshot.running and state.snapshot.plan_status == "ready"

@@ -40,7 +40,8 @@ def is_first_run(state: UiState) -> bool:
 def is_before_first_answer(state: UiState) -> bool:
     """Whether the first steps still apply: nothing is loaded, was asked, or went wrong."""
     knows_itself = any(p.is_self for p in state.snapshot.peers)
-    return state.attached and knows_itself and state.snapshot.plan is None and not state.turns and not state.problem
+    loaded = state.snapshot.plan or state.snapshot.elsewhere
+    return state.attached and knows_itself and not (loaded or state.turns or state.problem)
 
 
 def welcome_content(state: UiState, width: int, looked_s: float) -> Content:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.worker import messages
 
-LOOK_S: Final = 0.1
 MAX_LOSSES: Final = 3
 MAX_DEATHS: Final = 2
 LOSSES: Final = frozenset(error.__name__ for error in (errors.CachesLost, errors.NoAnswer, errors.LinkLost))
@@ -168,14 +167,6 @@ class Answers:
                 what = f"{MAX_DEATHS} workers ended unexpectedly at this answer, so it is not tried again."
                 problem = errors.WorkerDied(what, "Ask something else; the log says why they ended.").problem
                 self._finish(running, running.so_far("error", problem), running.rest())
-
-    async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
-        """Wait until the answer ends; cancel it if the client is gone before."""
-        while request_id in self._running:
-            if is_gone():
-                self.cancel(request_id)
-                return
-            await asyncio.sleep(LOOK_S)
 
     def cancel(self, request_id: str) -> None:
         """End an answer with what it has; unknown ids are ignored, since it may just have ended."""

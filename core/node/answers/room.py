@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-import msgspec
 from aiohttp import web
 
 from core.events import Batch, PromptLogprobs
@@ -16,12 +14,11 @@ from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.saved_sessions import SavedSessions
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.context import NodeContext
-from core.node.base.local_server import BEGUN, body_of, route
+from core.node.base.local_server import route
 from core.node.base.room import Room
 from core.node.ring.room import RingRoom
 from core.node.ring.worker_supervisor import WorkerReported
 from core.node.trust.roster_enforcement import MacsRevoked
-from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
 from core.requests.conversations import SessionName
 from core.worker import messages
 
@@ -39,14 +36,9 @@ class AnswersRoom(Room):
         return cls(node=node, answers=answers, sessions=SavedSessions(node, ring.leader, ring.supervisor, answers))
 
     def routes(self) -> Iterable[web.RouteDef]:
-        answers, sessions = self.answers, self.sessions
+        sessions = self.sessions
         return (
-            route("POST", "/v1/chat", answers.ask, ChatRequest, BEGUN),
-            web.post("/v1/chat/attended", self._chat_attended),
-            route("POST", "/v1/chat/{request_id}/stop", lambda which: answers.cancel(which.request_id), AnswerId),
-            route("GET", "/v1/answers", answers.unfinished),
-            route("POST", "/v1/answers/continue", answers.go_on, AnswerId, BEGUN),
-            web.post("/v1/answers/continue/attended", self._go_on_attended),
+            route("GET", "/v1/answers", self.answers.unfinished),
             route("GET", "/v1/sessions", sessions.all),
             route("GET", "/v1/sessions/{name:[^/]+}", sessions.show, SessionName),
             route("PUT", "/v1/sessions/{name:[^/]+}", sessions.save, SessionName),
@@ -58,23 +50,6 @@ class AnswersRoom(Room):
     def subscribe(self) -> None:
         self.node.signals.on(WorkerReported, self._worker_reported)
         self.node.signals.on(MacsRevoked, self._revoked)
-
-    async def _chat_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self.answers.ask(await body_of(request, ChatRequest)))
-
-    async def _go_on_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self.answers.go_on(await body_of(request, AnswerId)))
-
-    async def _attend(self, request: web.Request, accepted: RequestAccepted) -> web.StreamResponse:
-        """A reply that lasts as long as the answer, which is cancelled if the client is gone before."""
-        reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
-        with suppress(ConnectionError):
-            await reply.prepare(request)
-            await reply.write(b"data: " + msgspec.json.encode(accepted) + b"\n\n")
-        await self.answers.attend(
-            accepted.request_id, lambda: request.transport is None or request.transport.is_closing()
-        )
-        return reply
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:

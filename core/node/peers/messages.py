@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 
 from core.errors import Problem, ProtocolError
-from core.events import MacFigures
+from core.events import MacFigures, PlanStatus
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import BEATS, MAX_MODEL_NAME, UNLIMITED, BinaryMessage, DeviceId, NodeMessage, Number
@@ -30,6 +30,9 @@ class Leads(msgspec.Struct, frozen=True, kw_only=True):
     rows: Positive  # requests at a time
     context: Size = 0  # tokens; 0: not told
     takes_relayed: bool  # it answers requests that other Macs relay
+    fingerprint: Annotated[str, msgspec.Meta(max_length=64)] = ""  # of the model, hex
+    status: PlanStatus = "ready"
+    answers: Size = 0  # run or wait there
 
 
 class Status(MacFigures, frozen=True, kw_only=True):

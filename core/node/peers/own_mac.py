@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from core.events import Peer
+from core.events import Peer, Snapshot
 from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.peers.messages import Leads, Status
@@ -35,12 +35,13 @@ class OwnMac:
         assessment: TrustAssessment,
         worker: WorkerState,
         networks: Networks,
+        now: Callable[[], Snapshot],
         *,
         relays: bool = True,
         has_own_gpu: bool = True,
     ) -> None:
         self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
-        self._networks, self._has_own_gpu, self._use = networks, has_own_gpu, _MemoryUse()
+        self._networks, self._now, self._has_own_gpu, self._use = networks, now, has_own_gpu, _MemoryUse()
         self.device_id = known.device_id
 
     def look(self) -> None:
@@ -80,6 +81,15 @@ class OwnMac:
         )
 
     def _leads(self) -> Leads | None:
-        if (plan := self._worker.led) is None:
+        now = self._now()
+        if (plan := self._worker.led or (now.plan if now.recovery else None)) is None:
             return None
-        return Leads(model=plan.name[:MAX_MODEL_NAME], rows=plan.rows, context=plan.context, takes_relayed=self._relays)
+        return Leads(
+            model=plan.name[:MAX_MODEL_NAME],
+            rows=plan.rows,
+            context=plan.context,
+            takes_relayed=self._relays,
+            fingerprint=plan.fingerprint,
+            status=now.plan_status,
+            answers=len(now.running),
+        )

@@ -24,6 +24,7 @@ from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.node_check import NodeCheck
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
@@ -45,6 +46,7 @@ class PeersRoom(Room):
     networks: Networks
     book: AddressBook
     mesh: Mesh
+    elsewhere: OtherPlans
     table: PeerTable
     paths: Paths
     discovery: Discovery
@@ -65,7 +67,13 @@ class PeersRoom(Room):
         remember = partial(write_proven, home.addresses)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
         own = OwnMac(
-            _own_peer(node), node.assessment, worker, networks, relays=config.relays, has_own_gpu=not config.chip
+            _own_peer(node),
+            node.assessment,
+            worker,
+            networks,
+            lambda: node.bus.now,
+            relays=config.relays,
+            has_own_gpu=not config.chip,
         )
         mesh = Mesh(node, book, own)
         table = PeerTable(node, own, worker, sightings, book, mesh)
@@ -78,6 +86,7 @@ class PeersRoom(Room):
             networks=networks,
             book=book,
             mesh=mesh,
+            elsewhere=OtherPlans(node.own_id, node.bus, mesh, worker, relays=config.relays),
             table=table,
             paths=paths,
             discovery=discovery,

@@ -78,14 +78,14 @@ class SpeedTests:
             raise UsageError("A hop has two ends.", "Name two different Macs.")
         if self._test:
             raise Busy("This Mac is running a speed test already.")
-        was_answering, number = bool(self._bus.now.running), next(self._numbers)
+        was_answering, number = self._bus.now.is_answering, next(self._numbers)
         self._show(number, 0)
         moved = _now_and_then(lambda done: self._show(number, done))
         is_own = source == self._own_id
         work = self._measure(target, moved) if is_own else self._ask(source, target, number, moved)
         result = await self._ended(self._begin("", number, work))
         self._show(number, PROBES)
-        answering = was_answering or bool(self._bus.now.running)
+        answering = was_answering or self._bus.now.is_answering
         return msgspec.structs.replace(result, source=source, target=target, answering=answering)
 
     async def stop(self) -> None:

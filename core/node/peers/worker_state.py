@@ -22,3 +22,4 @@ class WorkerState:
         self.memory_faults = 0  # number of times that this was not enough
         self.plan: Plan | None = None  # the plan it serves, whichever Mac leads it
         self.led: Plan | None = None  # led by this Mac, from the start of its load until it fails or is unloaded
+        self.begins = False  # a load of this Mac's clients is being planned

@@ -74,7 +74,7 @@ class ApiAnswers:
     def own(self) -> LedModel | None:
         """The model that this Mac leads, or None. Raises NotLoaded during a recovery."""
         now = self._now()
-        if now.plan:
+        if now.plan and now.host is None:
             return LedModel(now.plan.name, now.plan.rows, self._answers, now.plan.context)
         if now.recovery:
             raise NotReady(now.recovery.text, now.recovery.fix)

@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from core.errors import MaclusterError
+from core.errors import MaclusterError, NotLoaded
 from core.events import PlanAdvice, PlanLoaded, RequestDone
 from core.node.answers.room import AnswersRoom
 from core.node.base.bus import Bus
@@ -20,7 +20,9 @@ from core.node.base.local_server import BEGUN, route
 from core.node.base.room import Room
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.room import PeersRoom
+from core.node.peers.worker_state import WorkerState
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.planning import Planning
@@ -74,6 +76,8 @@ class PlanAdvisor:
 class RecoveryRoom(Room):
     """Loading and recovery."""
 
+    elsewhere: OtherPlans
+    worker: WorkerState
     planning: Planning
     driver: RecoveryDriver
     advisor: PlanAdvisor
@@ -84,6 +88,8 @@ class RecoveryRoom(Room):
         driver = RecoveryDriver(node, planning, peers.table, leader, answers.answers, answers.sessions)
         return cls(
             node=node,
+            elsewhere=peers.elsewhere,
+            worker=peers.worker,
             planning=planning,
             driver=driver,
             advisor=PlanAdvisor(node.bus, ring.throughput, planning, leader, driver.rebalance),
@@ -93,7 +99,7 @@ class RecoveryRoom(Room):
         return (
             route("GET", "/v1/models", self._models),
             route("POST", "/v1/load", self._load, LoadRequest, BEGUN),
-            route("POST", "/v1/unload", self.driver.unload),
+            route("POST", "/v1/unload", self._unload),
             route("POST", "/v1/recovery", lambda order: self.driver.choose(order.choice), RecoveryOrder),
         )
 
@@ -105,11 +111,37 @@ class RecoveryRoom(Room):
 
     async def _models(self) -> list[ModelChoice]:
         asked, found = self.driver.asked, await self.planning.choices()
-        return [msgspec.structs.replace(each, asked=asked) if each.loaded and asked.model else each for each in found]
+        led = {each.fingerprint: each.led_by for each in self.elsewhere.plans()}
+        return [
+            msgspec.structs.replace(
+                each,
+                asked=asked if each.loaded and asked.model else None,
+                led_by="" if each.loaded or not each.fingerprint else led.get(each.fingerprint, ""),
+            )
+            for each in found
+        ]
+
+    async def load(self, request: LoadRequest) -> None:
+        """Load a model for a client of this Mac. Raises as `RecoveryDriver.load`, and Busy if another Mac's plan would
+        lose this Mac by that.
+        """
+        self.elsewhere.check_free(request)
+        self.worker.begins = True
+        try:
+            await self.driver.load(request)
+        finally:
+            self.worker.begins = False
 
     async def _load(self, request: LoadRequest) -> PlanPreview:
-        await self.driver.load(request)
+        await self.load(request)
         return await self.planning.preview(request)
+
+    async def _unload(self) -> None:
+        """Raises NotLoaded if only other Macs lead a plan."""
+        now, led = self.node.bus.now, next(iter(self.elsewhere.plans()), None)
+        if led and not (now.plan or now.recovery):
+            raise NotLoaded(f"{led.led_by} leads {led.model}.", f"Ask there: `macluster unload` on {led.led_by}.")
+        await self.driver.unload()
 
     def _worker_reported(self, said: WorkerReported) -> None:
         if isinstance(said.report, Token | Prefilled | AnswerDone):

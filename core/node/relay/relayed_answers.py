@@ -13,58 +13,46 @@ import msgspec
 
 from core.answer_parts import ToolCall
 from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
-from core.events import LedElsewhere, RequestDone
+from core.events import RequestDone
 from core.node.answers.answer_stream import Said
-from core.node.base.bus import Bus
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
-from core.node.peers.worker_state import WorkerState
+from core.node.peers.other_plans import OtherPlans
 from core.node.public_api.api_answers import LedModel
 from core.node.relay import relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.requests.answers import ChatRequest, RequestAccepted
-from core.text import clean_text
 
 MAX_ANSWER_BYTES: Final = 256 << 20  # bytes of one answer, as they are counted here
 PIECE_COST: Final = 512  # counted for the smallest piece
 
 
 class Relay:
-    """Relays requests while `is_on`. `check_trust` raises if no prompt may leave this Mac."""
+    """Relays requests. `check_trust` raises if no prompt may leave this Mac."""
 
     def __init__(
-        self, links: Mesh, worker: WorkerState, bus: Bus, tasks: Tasks, check_trust: Callable[[], None], *, is_on: bool
+        self,
+        links: Mesh,
+        elsewhere: OtherPlans,
+        tasks: Tasks,
+        name_of: Callable[[str], str],
+        check_trust: Callable[[], None],
     ) -> None:
-        self._links, self._worker, self._bus, self._tasks = links, worker, bus, tasks
-        self.check_trust, self._is_on = check_trust, is_on
+        self._links, self._elsewhere, self._tasks = links, elsewhere, tasks
+        self.name_of, self.check_trust = name_of, check_trust
         self._numbers = count(1)
         self._sending = asyncio.Lock()  # pieces of one request follow each other
         self._asked: dict[tuple[str, int], _Asked] = {}
 
     def model(self) -> LedModel:
         """The model that another Mac leads: the one whose layers this one has, else any. Raises NotLoaded."""
-        leaders, served = self._links.leaders(), self._worker.plan
-        mine = served.head.device_id if served else ""
-        leader = mine if mine in leaders else min(leaders, default="")
-        if leader and self._is_on and leaders[leader].takes_relayed:
-            led = leaders[leader]
-            return LedModel(led.model, led.rows, LeaderAnswers(self, leader), led.context)
-        if served:
-            head = clean_text(served.head.peer)
-            raise NotLoaded(f"This Mac has layers of a model that {head} leads.", f"Ask the API of {head}.")
-        if leader:
-            name = self.name_of(leader)
-            raise NotLoaded(f"{leaders[leader].model} is led by {name}.", f"Ask the API of {name}.")
-        raise NotLoaded("No model is loaded.")
-
-    def look(self) -> None:
-        try:
-            model: str = clean_text(self.model().name)
-        except NotLoaded:
-            model = ""
-        if model != self._bus.now.led_elsewhere:
-            self._bus.publish(LedElsewhere(model=model))
+        led = next(iter(self._elsewhere.plans()), None)
+        if led is None:
+            raise NotLoaded("No model is loaded.")
+        if led.relays:
+            return LedModel(led.model, led.rows, LeaderAnswers(self, led.head), led.context)
+        raise NotLoaded(f"{led.led_by} leads {led.model} and answers only there.", f"Ask on {led.led_by}.")
 
     async def ask(self, device_id: str, wanted: relayed_values.Wanted) -> AsyncGenerator[relayed_values.Relayed, None]:
         """Yield that Mac's replies; leaving early cancels the request. Raises its error, NotPaired, LinkLost."""
@@ -90,9 +78,6 @@ class Relay:
         for (mac, _), asked in self._asked.items():
             if mac == device_id:
                 asked.fail(self._lost(device_id))
-
-    def name_of(self, device_id: str) -> str:
-        return self._bus.now.name_of(device_id)
 
     async def _send(self, device_id: str, number: int, body: bytes) -> None:
         if len(body) > relayed_values.MOST_ASKED:

@@ -1,32 +1,43 @@
-"""The room of the relay: requests answered by another Mac."""
+"""The room of the relay: this Mac's chat, and requests answered by another Mac."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+from aiohttp import web
+
+from core.node.answers.answers import Answers
 from core.node.base.context import NodeContext
+from core.node.base.local_server import BEGUN, body_of, route
 from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.mesh import MacGone, Mesh
 from core.node.public_api.api_answers import ApiAnswers
+from core.node.relay.local_chat import LocalChat
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
+from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelayRoom(Room):
     """Requests to the Mac that leads, and from Macs that don't."""
 
+    answers: Answers
+    chat: LocalChat
     relay: Relay
     server: RelayServer
 
     @classmethod
-    def build(cls, node: NodeContext, mesh: Mesh, relay: Relay, answering: ApiAnswers) -> Self:
+    def build(cls, node: NodeContext, mesh: Mesh, answers: Answers, relay: Relay, answering: ApiAnswers) -> Self:
         server = RelayServer(answering, mesh, node.tasks, relay.name_of, relay.check_trust, is_on=node.config.relays)
-        return cls(node=node, relay=relay, server=server)
+        chat = LocalChat(node, answers, answering)
+        return cls(node=node, answers=answers, chat=chat, relay=relay, server=server)
 
     def messages(self) -> Iterable[MessageRow]:
         return (
@@ -34,6 +45,30 @@ class RelayRoom(Room):
             receives(RelayStop, self.server.handle_message),
             receives(RelayReply, self.relay.handle_message),
         )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            route("POST", "/v1/chat", self.chat.ask, ChatRequest, BEGUN),
+            web.post("/v1/chat/attended", self._chat_attended),
+            route("POST", "/v1/chat/{request_id}/stop", lambda which: self.chat.cancel(which.request_id), AnswerId),
+            route("POST", "/v1/answers/continue", self.answers.go_on, AnswerId, BEGUN),
+            web.post("/v1/answers/continue/attended", self._go_on_attended),
+        )
+
+    async def _chat_attended(self, request: web.Request) -> web.StreamResponse:
+        return await self._attend(request, await self.chat.ask(await body_of(request, ChatRequest)))
+
+    async def _go_on_attended(self, request: web.Request) -> web.StreamResponse:
+        return await self._attend(request, await self.answers.go_on(await body_of(request, AnswerId)))
+
+    async def _attend(self, request: web.Request, accepted: RequestAccepted) -> web.StreamResponse:
+        """A reply that lasts as long as the answer, which is cancelled if the client is gone before."""
+        reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
+        with suppress(ConnectionError):
+            await reply.prepare(request)
+            await reply.write(b"data: " + msgspec.json.encode(accepted) + b"\n\n")
+        await self.chat.attend(accepted.request_id, lambda: request.transport is None or request.transport.is_closing())
+        return reply
 
     def subscribe(self) -> None:
         self.node.signals.on(MacGone, self._gone)

@@ -250,7 +250,8 @@ class PlanMember:
 
     def _check_free(self, head: str, plan: Plan) -> None:
         """Serve one head at a time, unless it is gone, and none that has released the plan. Raises Busy, NotLoaded."""
-        if self._worker.plan and self._head != head and not self._letting_go:
+        is_own = self._worker.begins or self._worker.led is not None
+        if is_own or (self._worker.plan and self._head != head and not self._letting_go):
             raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was released before it was loaded.")

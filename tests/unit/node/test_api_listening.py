@@ -357,7 +357,7 @@ async def test_a_mac_that_does_not_lead_says_who_does(tmp_path: Path, model: Pat
         harness.bus.publish(PlanUnloaded(plan_gen=plan.plan_gen))
         harness.worker.plan = plan
         told = await harness.chat()
-        assert (told.status_code, f"Ask the API of {plan.head.peer}." in told.text) == (503, True)
+        assert (told.status_code, f"Ask on {plan.head.peer}." in told.text) == (503, True)
 
 
 async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path: Path, model: Path) -> None:

@@ -197,11 +197,11 @@ async def test_a_body_that_is_no_utf_8_is_wrong_use(tmp_path: Path) -> None:
 
 
 async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) -> None:
-    answers = MagicMock()
-    answers.cancel.return_value = None
-    async with serving(tmp_path, answers=answers) as (client, _):
+    chat = MagicMock()
+    chat.cancel.return_value = None
+    async with serving(tmp_path, chat=chat) as (client, _):
         await client._call("POST", "/v1/chat/this/stop", AnswerId(request_id="that"), Done)
-    answers.cancel.assert_called_once_with("this")
+    chat.cancel.assert_called_once_with("this")
 
 
 async def test_a_command_that_fails_by_a_defect_is_logged_with_its_place_only(

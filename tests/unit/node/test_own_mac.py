@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.events import Peer
+from core.events import Peer, Snapshot
 from core.node.base.signals import Signals
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
@@ -20,7 +20,7 @@ BUDGET, LIMIT = 24 * GB, 22 * GB
 def own_mac(worker: WorkerState, *, has_own_gpu: bool = True) -> OwnMac:
     known = Peer(device_id="a", name="a", memory_bytes=32 * GB, budget_bytes=BUDGET, is_self=True)
     assessment: Any = SimpleNamespace(listed_name=lambda _: "", of=lambda _: SimpleNamespace(level="paired"))
-    return OwnMac(known, assessment, worker, Networks("127.0.0.1", Signals(), tuple), has_own_gpu=has_own_gpu)
+    return OwnMac(known, assessment, worker, Networks("127.0.0.1", Signals(), tuple), Snapshot, has_own_gpu=has_own_gpu)
 
 
 @pytest.mark.parametrize(

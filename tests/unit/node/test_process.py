@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 from typing import NoReturn
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from core.node.options import add_options
 from core.node.peers.mesh import Mesh
 from core.node.process import config_from, discarded, serve
 from core.node.service import Node
-from core.settings import GB, Home
+from core.settings import GB, STAY, Home
 from core.trust import keychain
 from core.trust.identity import load_or_create
 from tests.support.plans import plan_of
@@ -50,6 +50,17 @@ def test_a_folder_in_the_place_of_the_socket_is_told_at_once(
     assert "node.sock can't be made: Is a directory." in capsys.readouterr().err
     assert "node.sock can't be made" in unreachable(config.home).what
     assert config.home.socket.is_dir()
+
+
+@pytest.mark.parametrize(("said", "stops"), [([], True), ([STAY], False), ([b"x\n"], True)])
+def test_a_node_ends_with_its_starter_unless_it_is_told_to_stay(
+    said: list[bytes], stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = iter([*said, b""])
+    monkeypatch.setattr(os, "read", lambda *_: next(words))
+    loop = Mock()
+    process._stop_at_eof(loop, print)
+    assert loop.call_soon_threadsafe.called == stops
 
 
 def test_too_long_a_path_of_a_home_is_told_at_once(config: NodeConfig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,21 +15,25 @@ from msgspec.structs import replace
 
 from core.answer_parts import TextPart, ToolCall
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
-from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
+from core.events import AnyEvent, PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
 from core.node.answers.answer_stream import Said
 from core.node.base import large_bodies
 from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import Leads
+from core.node.peers.other_plans import OtherPlans
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers, relayed_values
+from core.node.relay.local_chat import LocalChat
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
 from core.node.relay.relayed_values import AnswerWanted, NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.requests.answers import ChatRequest, Message, RequestAccepted
+from core.requests.plans import LoadRequest
 from tests.support.answers import LOST, ROWS, AnswersHarness, model
+from tests.support.contexts import context_of
 from tests.support.node_messages import from_frame
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
@@ -70,15 +74,17 @@ class HeadAndMember:
     def __init__(self, harness: AnswersHarness) -> None:
         self.harness, self.tasks = harness, tasks_of()
         self.there, self.back = Wire(), Wire()
-        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)  # type: ignore[arg-type]
-        self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
-        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)  # type: ignore[arg-type]
+        self.relay = self.relays(is_on=True)
         self.answering = ApiAnswers(harness.answers, lambda: harness.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
 
     def nowhere(self) -> Any:
         raise NotLoaded("Nobody leads.")
+
+    def relays(self, *, is_on: bool) -> Relay:
+        elsewhere = OtherPlans(MEMBER, Bus(), self.there, WorkerState(), relays=is_on)  # type: ignore[arg-type]
+        return Relay(self.there, elsewhere, self.tasks, str, lambda: None)  # type: ignore[arg-type]
 
     def serves(self, *, is_on: bool) -> RelayServer:
         check = self.harness.answers.opening.check_trust
@@ -242,9 +248,8 @@ async def test_a_call_whose_arguments_are_no_object_reaches_no_client(two: HeadA
 async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: HeadAndMember) -> None:
     for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
         two.there.led[HEAD] = leads
-        off = Relay(two.there, WorkerState(), Bus(), two.tasks, lambda: None, is_on=is_on)  # type: ignore[arg-type]
-        with pytest.raises(NotLoaded, match=r"tiny is led by head\. Ask the API of head"):
-            off.model()
+        with pytest.raises(NotLoaded, match=r"head leads tiny and answers only there\. Ask on head"):
+            two.relays(is_on=is_on).model()
         two.there.led[HEAD] = replace(leads, takes_relayed=True)
     two.there.other = two.serves(is_on=False)
     assert "takes no relayed requests" in str(await two.refused())
@@ -265,18 +270,73 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
     assert not two.harness.asked
 
 
-def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:
+def test_the_mac_whose_layers_this_one_has_is_asked_first_and_loses_none_of_them_by_accident() -> None:
     wire, worker, bus = Wire(), WorkerState(), Bus()
-    relay = Relay(wire, worker, bus, tasks_of(), lambda: None, is_on=True)  # type: ignore[arg-type]
+    elsewhere = OtherPlans(MEMBER, bus, wire, worker, relays=True)  # type: ignore[arg-type]
+    relay = Relay(wire, elsewhere, tasks_of(), str, lambda: None)  # type: ignore[arg-type]
     plan = plan_of(2)
-    wire.led = {"a": Leads(model="\x1bother", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}
-    relay.look()
-    assert bus.now.led_elsewhere == "other"
+    served = replace(wire.led[HEAD], answers=2)
+    wire.led = {"a": Leads(model="\x1bother", rows=1, takes_relayed=True), plan.head.device_id: served}
+    elsewhere.look()
+    assert (bus.now.chat_model, bus.now.chat_status, bus.now.served) == ("other", "ready", None)
+    elsewhere.check_free(LoadRequest(model="toy"))
     worker.plan = plan
-    relay.look()
-    assert (bus.now.led_elsewhere, relay.model().rows) == ("tiny", ROWS)
+    elsewhere.look()
+    assert (bus.now.chat_model, bus.now.used_plan, relay.model().rows) == ("tiny", plan, ROWS)
+    with pytest.raises(Busy, match=r"leads tiny over this Mac and 2 of its answers run\. .*--take-over"):
+        elsewhere.check_free(LoadRequest(model="toy"))
+    elsewhere.check_free(LoadRequest(model="toy", take_over=True))
     wire.led = {}
-    with pytest.raises(NotLoaded, match="Ask the API of"):
+    with pytest.raises(NotLoaded, match="leads toy and answers only there"):
         relay.model()
-    relay.look()
-    assert bus.now.led_elsewhere == ""
+    elsewhere.look()
+    assert (bus.now.chat_status, bus.now.is_answering) == ("none", False)
+    elsewhere.check_free(LoadRequest(model="toy"))
+    worker.plan = None
+    elsewhere.look()
+    assert bus.now.elsewhere == ()
+
+
+async def test_the_chat_of_a_member_is_answered_by_the_head_and_ends_where_its_person_stops_it(
+    two: HeadAndMember,
+) -> None:
+    member = context_of(bus=Bus(), tasks=two.tasks)
+    none: Any = object()
+    chat = LocalChat(member, none, ApiAnswers(none, lambda: member.bus.now, two.relay.model, two.tasks, 9))
+    said = list[AnyEvent]()
+
+    async def follow() -> None:
+        async for event in member.bus.follow():
+            said.append(event)
+
+    following = asyncio.create_task(follow())
+    begun = await chat.ask(asking())
+    assert member.bus.now.running == (begun.request_id,)
+    (asked,) = two.harness.asked
+    assert begun.prompt_tokens == len(asked.tokens)
+    two.harness.writes(asked, [5, 6])
+    two.harness.ends(asked)
+    await chat.attend(begun.request_id, lambda: False)
+    done = member.bus.now.last_done
+    assert done
+    assert done == replace(await two.harness.done(asked), request_id=begun.request_id)
+    stopped = await chat.ask(asking())
+    chat.cancel(stopped.request_id)
+    await chat.attend(stopped.request_id, lambda: False)
+    assert (ended := member.bus.now.last_done)
+    assert ended.finish_reason == "cancelled"
+    await until(lambda: len(two.harness.cancelled) == 1)
+    two.there.is_up = False
+    with pytest.raises(NotLoaded):
+        await chat.ask(asking())
+    two.there.is_up = True
+    broken = await chat.ask(asking())
+    two.relay.gone(HEAD)
+    await chat.attend(broken.request_id, lambda: False)
+    assert (lost := member.bus.now.last_done)
+    assert lost.problem
+    assert lost.problem.kind == "LinkLost"
+    member.bus.close()
+    await following
+    texts = [event.text for event in said if isinstance(event, TokenEvent) and event.request_id == begun.request_id]
+    assert "".join(texts) + done.text == await two.harness.shown(asked)

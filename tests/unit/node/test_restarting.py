@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from core.errors import Busy
-from core.events import ApiClient, PairingChanged, Plan, Transfer
+from core.events import ApiClient, LedPlan, PairingChanged, Plan, Transfer
 from core.mac.installation import Installation, running
 from core.node.base.bus import Bus
 from core.node.peers.worker_state import WorkerState
@@ -19,6 +19,7 @@ from tests.support.contexts import context_of
 from tests.support.screen_events import PLAN
 
 OWN = PLAN.head.device_id
+SERVED = LedPlan(head=OWN, led_by="studio", model="toy", answers=2, plan=PLAN)
 
 
 def restarting(own_id: str = OWN, plan: Plan | None = None, **now: Any) -> tuple[Restarting, Bus, asyncio.Event]:
@@ -41,7 +42,9 @@ def test_a_restart_says_first_what_ends_with_it(own_id: str, plan: Plan | None, 
     assert stopping.is_set()
 
 
-@pytest.mark.parametrize("now", [{"running": ("r",)}, {"clients": (ApiClient(name="a", asking=1),)}])
+@pytest.mark.parametrize(
+    "now", [{"running": ("r",)}, {"clients": (ApiClient(name="a", asking=1),)}, {"elsewhere": (SERVED,)}]
+)
 def test_an_answer_is_waited_for(now: dict[str, Any]) -> None:
     parts, _, stopping = restarting(**now)
     assert parts.restart(RestartOrder()).is_answering

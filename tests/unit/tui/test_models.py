@@ -330,7 +330,7 @@ def test_no_choice_is_unseen() -> None:
         "parallelism": "tp", "balance": "auto", "wire": "int8",
         "draft": "tiny", "prefill": "auto",
     }  # fmt: skip
-    elsewhere = {"model", "layers", "without", "verify", "rdma"}  # shown by the plan, or asked for once
+    elsewhere = {"model", "layers", "without", "verify", "rdma", "take_over"}  # shown by the plan, or asked for once
     assert {*others} | elsewhere == {*LoadRequest.__struct_fields__}
     for field, value in others.items():
         assert len(option_words(msgspec.structs.replace(usual, **{field: value}), toy)) == 1, field

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.events import ApiServed, Snapshot
+from core.events import ApiServed, LedPlan, Snapshot
 from core.plan.context_choice import FOR_AGENTS
 from tests.support.plans import plan_of
 from tui.state.snippets import SNIPPETS, text_of
@@ -23,6 +23,10 @@ URL = "http://127.0.0.1:4790"
 
 def now(model: str = "/models/toy-4bit") -> Snapshot:
     return Snapshot(api=ApiServed(url=f"{URL}/v1"), plan=replace(plan_of(2), model=model))
+
+
+def led_elsewhere(model: str) -> Snapshot:
+    return Snapshot(elsewhere=(LedPlan(head="a", led_by="studio", model=model),))
 
 
 def in_shell(client: str, told: str) -> str:
@@ -51,10 +55,10 @@ def test_each_reads_there_as_it_should() -> None:
 
 def test_a_mac_that_another_one_leads_names_what_that_has_loaded() -> None:
     for client in SNIPPETS:
-        led = text_of(client, Snapshot(led_elsewhere="toy-4bit"))
+        led = text_of(client, led_elsewhere("toy-4bit"))
         assert led == text_of(client, Snapshot(plan=replace(plan_of(2), model="toy-4bit", context=FOR_AGENTS)))
         assert ("toy-4bit" in led) == ("{{model}}" in SNIPPETS[client].lines)
-        assert text_of(client, Snapshot(led_elsewhere="$(reboot)")) == text_of(client, Snapshot())
+        assert text_of(client, led_elsewhere("$(reboot)")) == text_of(client, Snapshot())
 
 
 def test_over_tls_the_certificate_is_named_and_so_is_this_mac() -> None:
