@@ -1,7 +1,7 @@
 """Stored conversations: their text, sealed on this Mac (`conversation_file`), and a sealed index for searches.
 The caches on the Macs are stored separately, as a session (`core.node.answers.saved_sessions`).
 
-An index file has the conversations whose ids begin with its digit: "MCI" | format u8 | an `_Entry` by id, in msgpack.
+An index file has the conversations whose ids begin with its digit: "MCI" | format u8 | an `_Indexed` by id, in msgpack.
 It is replaced, under another key, when a list finds one of them changed, and made again where it is missing.
 """
 
@@ -29,7 +29,7 @@ _NAME: Final = re.compile(rf"([0-9a-f]{{32}})({SUFFIX}|{DRAFT_SUFFIX})")
 Stamp = tuple[int, ...]
 
 
-class _Entry(msgspec.Struct, frozen=True, array_like=True):
+class _Indexed(msgspec.Struct, frozen=True, array_like=True):
     """A conversation in the index."""
 
     stamp: Stamp  # of its files when they were read
@@ -37,7 +37,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     text: str  # all that a search looks at, without case
 
 
-_entries = msgspec.msgpack.Decoder(dict[str, _Entry])
+_entries = msgspec.msgpack.Decoder(dict[str, _Indexed])
 
 
 class Conversations:
@@ -56,7 +56,7 @@ class Conversations:
         """Conversations that contain a text in any branch, ignoring case, newest first; skips unreadable ones."""
         text = wanted.text.casefold()
         async with self._busy:
-            entries = await asyncio.to_thread(lambda: [*self._indexed()])
+            entries = await asyncio.to_thread(lambda: [*self._entries()])
         found = [each.info for each in entries if text in each.text and not (text and each.info.problem)]
         return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
@@ -88,11 +88,11 @@ class Conversations:
             raise UsageError("That conversation is not on this Mac.", "It may have been deleted meanwhile.")
         return file
 
-    def _indexed(self) -> Iterator[_Entry]:
+    def _entries(self) -> Iterator[_Indexed]:
         """An entry for each conversation; only those whose files changed since the last time are read."""
         stamps = _stamps(self._folder)
         for digit in "0123456789abcdef":
-            known: dict[str, _Entry] = {}
+            known: dict[str, _Indexed] = {}
             with suppress(SessionError, msgspec.MsgspecError):  # it is made again
                 known = _entries.decode(self._index(digit).read())
             now = {
@@ -106,14 +106,14 @@ class Conversations:
                     self._index(digit).write(msgspec.msgpack.encode(readable))
             yield from now.values()
 
-    def _entry(self, name: str, stamp: Stamp) -> _Entry:
+    def _entry(self, name: str, stamp: Stamp) -> _Indexed:
         try:
             conversation = ConversationFile(self._folder, name, self._secret).read()
         except MaclusterError as error:
             info = ConversationInfo(id=name, changed_at=stamp[0] / 1e9, problem=error.problem)
-            return _Entry(stamp, info, "")
+            return _Indexed(stamp, info, "")
         said = (conversation.title, conversation.model, conversation.draft, *(turn.text for turn in conversation.turns))
-        return _Entry(stamp, _info(conversation, stamp[1]), "\0".join(said).casefold())
+        return _Indexed(stamp, _info(conversation, stamp[1]), "\0".join(said).casefold())
 
     def _index(self, digit: str) -> SealedContent:
         path = self._folder / f"{digit}.mci"
