@@ -121,6 +121,10 @@ class RosterError(TrustError):
     """A roster is not validly signed, or is older."""
 
 
+class OtherRoster(RosterError):
+    """A roster of another format, which a newer macluster wrote."""
+
+
 class RosterFork(RosterError):
     """Two different roster histories are both validly signed; a user decides which one counts."""
 

@@ -35,7 +35,7 @@ class LinkedMac:
         self.back_off = BackOff(RENEW_S)  # between attempts to renew the keys
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
         self.greeting: Greeting | None = None
-        self.is_apart = False  # there is no version of messages that both Macs know
+        self.is_apart = False  # there is no version of messages, or of rosters, that both Macs know
         self.status: Status | None = None
         self.goodbye = ""
         self._budgets: dict[FrameType, TokenBucket] = {}

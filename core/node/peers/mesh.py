@@ -11,7 +11,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from core.errors import LinkError, LinkLost, MaclusterError, NotUnderstood, Problem, RosterFork
+from core.errors import LinkError, LinkLost, MaclusterError, NotUnderstood, OtherRoster, Problem, RosterFork
 from core.link.connection_admission import MAX_CONTROL_LINKS
 from core.link.control_link import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
@@ -155,7 +155,7 @@ class Mesh:
     def why_apart(self, device_id: str) -> Problem | None:
         """Why a linked Mac can't hold layers of this Mac's plans; None if it can."""
         if (contact := self.contacts.get(device_id)) and contact.greeting:
-            return why_apart(contact.link.peer_name, contact.greeting, self.greeting)
+            return why_apart(contact.link.peer_name, contact.greeting, self.greeting, can_talk=not contact.is_apart)
         return None
 
     def leaders(self) -> dict[str, Leads]:
@@ -309,9 +309,12 @@ class Mesh:
     def _greeted(self, device_id: str, greeting: Greeting) -> None:
         if contact := self.contacts.get(device_id):
             contact.greeting, contact.is_apart = greeting, wire_between(greeting, self.greeting) is None
-            if problem := self.why_apart(device_id):
-                self._journal.warn(f"{problem.what} {problem.fix}")
+            self._say_apart(device_id)
             self._changed(device_id)
+
+    def _say_apart(self, device_id: str) -> None:
+        if problem := self.why_apart(device_id):
+            self._journal.warn(f"{problem.what} {problem.fix}")
 
     def _refused(self, device_id: str, refusal: NotKnown) -> None:
         problem = Problem(kind="NotUnderstood", what=refusal.what, fix="Run the same version of macluster on both.")
@@ -341,6 +344,10 @@ class Mesh:
                 await self._signals.deliver(RosterArrived())
             elif self._is_behind(contact):
                 await self._send_roster(contact)
+        except OtherRoster:
+            if not contact.is_apart:  # told once; the link stays for what all versions know
+                contact.is_apart = True
+                self._say_apart(device_id)
         except RosterFork as error:
             if contact.dispute != error.what:  # logged once; the link stays to carry the user's decision
                 contact.dispute = error.what

@@ -19,11 +19,14 @@ from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.peers import dialling, mesh
+from core.node.peers.discovery import Sighting
 from core.node.peers.messages import Bye, Ping, Pong
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.messages import Release
+from core.text import Clean
 from core.trust.identity import text_id
+from core.trust.roster.bundle import STAND
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.node_messages import STATUS
@@ -322,12 +325,42 @@ async def test_macs_without_a_common_version_stay_linked_for_what_all_versions_k
         assert shown
         assert (shown.state, shown.version) == ("needs an update", "0.3.0")
         assert shown.problem == f"{theirs.what} {theirs.fix}"
+        for number in (LOW, MIDDLE):
+            claim = Sighting(device_id=mac(number).text_id, name=Clean("m"), version="7.7.7", hosts=(HOST,), port=1)
+            table.sighted(claim)
+        versions = {peer.device_id: peer.version for peer in high.bus.now.peers}
+        assert [versions[mac(number).text_id] for number in (LOW, MIDDLE)] == ["0.3.0", "7.7.7"]
         assert not await low.mesh.send(mac(HIGH).text_id, Release(plan_gen=1, reason=""))
         low.mesh.contacts[mac(HIGH).text_id].is_apart = False  # it sends what it must not
         assert await low.mesh.send(mac(HIGH).text_id, Release(plan_gen=1, reason=""))
         beats = len(low.mesh.contacts[mac(HIGH).text_id]._rtts)
         await until(lambda: len(low.mesh.contacts[mac(HIGH).text_id]._rtts) > beats + 1)
         assert (high.heard, low.ends, high.ends) == ([], [], [])
+
+
+async def test_a_roster_that_only_a_newer_macluster_reads_is_told_once_and_the_link_stays(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        high.mesh.greeting = msgspec.structs.replace(high.mesh.greeting, version="9.0.0")
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        assert low.mesh.why_apart(mac(HIGH).text_id) is None
+        bundle, stand = high.store.bundle(), high.store.cluster().roster.stand
+        later = STAND.pack(stand.epoch + 1, b"h" * 32) + bundle[STAND.size :].replace(b"MCR1", b"MCR2")
+        contact = high.mesh.contacts[mac(LOW).text_id]
+        for _ in range(2):
+            await contact.link.send(FrameType.ROSTER, later)
+        await until(lambda: low.mesh.why_apart(mac(HIGH).text_id) is not None)
+        table = PeerTable(low.node, low.own, low.worker, low.sightings, low.book, low.mesh)
+        table.refresh(mac(HIGH).text_id)
+        shown = table.find(mac(HIGH).text_id)
+        assert shown
+        assert (shown.state, shown.version) == ("needs an update", "9.0.0")
+        assert "has macluster 9.0.0, this Mac macluster 0.1.0" in shown.problem
+        received = low.mesh.contacts[mac(HIGH).text_id].link._received.use.frames
+        await until(lambda: low.mesh.contacts[mac(HIGH).text_id].link._received.use.frames > received + 2)
+        assert low.said("they can't share a model") == 1
+        assert (low.ends, high.ends) == ([], [])
 
 
 class Fails(list[NodeMessage]):
