@@ -28,7 +28,6 @@ from core.requests.conversations import (
     Conversation,
     ConversationId,
     ConversationInfo,
-    ConversationTitle,
     SavedSession,
     SearchText,
     SessionName,
@@ -199,12 +198,9 @@ class NodeClient:
     async def conversation(self, wanted: ConversationId) -> Conversation:
         return await self._call("GET", f"/v1/conversations/{wanted.id}", None, Conversation)
 
-    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
-        """Save a conversation; replaces the one with its id."""
-        return await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, ConversationInfo)
-
-    async def rename_conversation(self, wanted: ConversationTitle) -> ConversationInfo:
-        return await self._call("PATCH", f"/v1/conversations/{wanted.id}", wanted, ConversationInfo)
+    async def keep_conversation(self, conversation: Conversation) -> None:
+        """Save a conversation, or a change: UsageError if the saved one isn't what it changes."""
+        await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, Done)
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
