@@ -39,8 +39,10 @@ bounds: $(STAMP)  ## the quick tests with the lowest and with the newest package
 	  new=$(VENV)/$$which; python=$$new/bin/python; \
 	  rm -rf $$new && uv venv --quiet --seed --python $(BIN)/python $$new && \
 	  uv pip install --quiet --python $$python --resolution $$which --editable . && \
-	  has=$$($$python -c 'from importlib.metadata import version; print(version("cryptography"))') && \
-	  uv pip install --quiet --python $$python --editable '.[dev]' "cryptography-vectors==$$has" && \
+	  uv pip freeze --quiet --exclude-editable --python $$python > $$new/packages.txt && \
+	  has=$$(sed -n 's/^cryptography==//p' $$new/packages.txt) && \
+	  uv pip install --quiet --python $$python --constraints $$new/packages.txt \
+	    --editable '.[dev]' "cryptography-vectors==$$has" && \
 	  touch $$new/.installed && echo "Testing with $$which, cryptography $$has" && \
 	  $(MAKE) --no-print-directory VENV=$$new fast || exit; done
 

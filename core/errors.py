@@ -121,6 +121,10 @@ class RosterError(TrustError):
     """A roster is not validly signed, or is older."""
 
 
+class OtherRoster(RosterError):
+    """A roster of another format, which a newer macluster wrote."""
+
+
 class RosterFork(RosterError):
     """Two different roster histories are both validly signed; a user decides which one counts."""
 
@@ -259,6 +263,7 @@ class Busy(NodeError):
     """The queue is full, or another load is running."""
 
     fix_by_default = "Wait for it to finish, or cancel it."
+    retry_s = 1  # seconds until another try makes sense
 
 
 def error_from(problem: Problem) -> MaclusterError:

@@ -546,6 +546,14 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
     elsewhere: tuple[LedPlan, ...] = ()
     outdated: str = ""  # sentence: macluster was updated or removed while this node runs
 
+    @property
+    def is_working(self) -> bool:
+        """Whether this Mac answers, loads, recovers, copies or pairs."""
+        pairs = self.pairing is not None and self.pairing.state in ("waiting", "compare")
+        copies = any(each.state != "paused" for each in self.transfers)
+        recovers = self.recovery is not None and self.recovery.state != "parked"
+        return self.is_answering or recovers or copies or pairs or self.plan_status == "loading"
+
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
 

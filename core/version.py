@@ -19,7 +19,7 @@ WIRE: Final = (1, 1)  # oldest and newest version of the messages between Macs
 COMPUTE_REVISION: Final = 1
 CAPS: Final[frozenset[str]] = frozenset()  # what this version can do that a plan may need and WIRE doesn't say
 LOCAL: Final = (1, 1)  # oldest and newest version of the requests, replies and events on this Mac's socket
-HEADER: Final = "X-Macluster-Version"  # of every request and reply there
+HEADER: Final = "X-Macluster-Version"  # of every request and reply there: "0.1.0+abc1234; local=1"
 
 _HERE: Final = Path(__file__).resolve()
 _WRITTEN: Final = re.compile(r'^RELEASE: Final = "(.+)"$', re.MULTILINE)
@@ -65,8 +65,21 @@ def release_of(version: str) -> str:
     return version.partition("+")[0]
 
 
+def local_header() -> str:
+    return f"{program_version()}; local={LOCAL[1]}"
+
+
+def is_too_old(header: str) -> bool:
+    """Whether its sender knows nothing of what this version says on this Mac's socket."""
+    newest = header.rpartition("; local=")[2]
+    return newest.isdecimal() and int(newest) < LOCAL[0]
+
+
 def difference(node: str, command: str) -> str:
-    """A sentence for users of a command whose version isn't the node's; "" if they are equal, or one is unknown."""
+    """A sentence for users of a command whose version isn't the node's; "" if they are equal, or one is unknown.
+    Takes versions, or the headers that name them.
+    """
+    node, command = node.partition(";")[0], command.partition(";")[0]
     if node == command or not (node and command):
         return ""
     cure = "`macluster restart`" if _number(node) <= _number(command) else "start the newer macluster"

@@ -28,7 +28,6 @@ from core.requests.conversations import (
     Conversation,
     ConversationId,
     ConversationInfo,
-    ConversationTitle,
     SavedSession,
     SearchText,
     SessionName,
@@ -38,7 +37,7 @@ from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRe
 from core.requests.restart import RestartOrder, RestartReport
 from core.requests.trace import TraceRequest, TraceResult
 from core.settings import Home
-from core.version import HEADER, difference, program_version
+from core.version import HEADER, difference, is_too_old, local_header
 
 if TYPE_CHECKING:
     import httpx2
@@ -88,7 +87,7 @@ class NodeClient:
         # no TLS on a unix socket; without this context the library would load all authorities
         no_authorities = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=no_authorities)
-        return httpx2.AsyncClient(transport=transport, base_url="http://node", headers={HEADER: program_version()})
+        return httpx2.AsyncClient(transport=transport, base_url="http://node", headers={HEADER: local_header()})
 
     async def __aenter__(self) -> NodeClient:
         return self
@@ -199,12 +198,9 @@ class NodeClient:
     async def conversation(self, wanted: ConversationId) -> Conversation:
         return await self._call("GET", f"/v1/conversations/{wanted.id}", None, Conversation)
 
-    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
-        """Save a conversation; replaces the one with its id."""
-        return await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, ConversationInfo)
-
-    async def rename_conversation(self, wanted: ConversationTitle) -> ConversationInfo:
-        return await self._call("PATCH", f"/v1/conversations/{wanted.id}", wanted, ConversationInfo)
+    async def keep_conversation(self, conversation: Conversation) -> None:
+        """Save a conversation, or a change: UsageError if the saved one isn't what it changes."""
+        await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, Done)
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
@@ -276,6 +272,8 @@ class NodeClient:
             raise self._gone(error) from error
         if reply.status_code >= 400:
             raise _refusal(reply)
+        if is_too_old(reply.headers.get(HEADER, "")) and kind is not RestartReport:
+            raise _unreadable(reply)
         try:
             return msgspec.json.decode(reply.content, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -316,6 +314,8 @@ async def _values(reply: httpx2.Response, decode: Callable[[bytes], _T]) -> Asyn
     if reply.status_code >= 400:
         await reply.aread()
         raise _refusal(reply)
+    if is_too_old(reply.headers.get(HEADER, "")):
+        raise _unreadable(reply)
     has_begun = False
     async for said in stream_of(reply):
         try:
@@ -354,6 +354,5 @@ def _unreadable(reply: httpx2.Response) -> errors.NodeError:
 
 
 def _other_version(reply: httpx2.Response) -> errors.VersionsDiffer | None:
-    node = reply.headers.get(HEADER, "").partition(";")[0]
-    said = difference(node, program_version())
+    said = difference(reply.headers.get(HEADER, ""), local_header())
     return errors.VersionsDiffer(said) if said else None

@@ -46,14 +46,8 @@ class ConversationId(Body, frozen=True, kw_only=True):
     id: RandomId
 
 
-class ConversationTitle(ConversationId, frozen=True, kw_only=True):
-    """A new title for a saved conversation."""
-
-    title: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
 class Conversation(ConversationId, frozen=True, kw_only=True):
-    """A saved conversation. Times are seconds since the epoch."""
+    """A saved conversation, or a change of one. Times are seconds since the epoch."""
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
     model: PathName = ""  # of the last answer
@@ -63,6 +57,9 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
     turns: tuple[KeptTurn, ...] = ()  # every message in order, including retries and edits
     newer: Size = 0  # messages after the last one shown
     draft: str = ""  # typed but not sent
+    # of a change: the number of first messages that stay, before `turns`; and `changed_at` of what it changes
+    keep: Size = 0
+    since: Moment = 0.0
 
     @property
     def path(self) -> tuple[int, ...]:

@@ -1,12 +1,14 @@
 """Formats of this Mac's files. A file of a newer format is not read, replaced or removed: a newer macluster wrote it.
 
 A JSON file is `{"format": 1, "content": ...}` in every version; other files begin with three letters and the format.
-`core.settings.Home` has the newest formats.
+`core.settings.Home` has the newest formats. A JSON file of an older format is read by its migrations, and copied to
+the folder `before-X.Y.Z` next to it before it is replaced, so that the macluster of before can be used again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -15,7 +17,8 @@ import msgspec
 
 from core.errors import MaclusterError, TrustError
 from core.settings import Home, HomeFile
-from core.trust.private_files import MAX_PRIVATE_FILE, ErrorClass, open_private, write_private
+from core.trust.private_files import MAX_PRIVATE_FILE, ErrorClass, open_private, private_folder, write_private
+from core.version import RELEASE
 
 _HEAD_BYTES: Final = 32
 _FORMAT: Final = re.compile(rb'(?:\{"format": ?|Format: )(\d{1,9})|MC[A-Z](\d)')
@@ -32,7 +35,9 @@ _envelope = msgspec.json.Decoder(_Envelope)
 
 
 class JsonFile(Generic[_T]):
-    """Reads and writes a JSON file of at most `limit` bytes; `cure` says what to do if the file `{path}` is damaged."""
+    """Reads and writes a JSON file of at most `limit` bytes; `cure` says what to do if the file `{path}` is damaged.
+    `migrations`: what makes the content of format 1, 2 ... one of the next format.
+    """
 
     def __init__(
         self,
@@ -41,8 +46,10 @@ class JsonFile(Generic[_T]):
         error: ErrorClass = TrustError,
         cure: str = "Put it back from a backup.",
         limit: int = MAX_PRIVATE_FILE,
+        migrations: tuple[Callable[[bytes], bytes], ...] = (),
     ) -> None:
-        self.file, self.kind = file, kind
+        assert file.format == len(migrations) + 1, f"{file.name} of format {file.format} is not read in all before"
+        self.file, self.kind, self._migrations = file, kind, migrations
         self._content: msgspec.json.Decoder[_T] = msgspec.json.Decoder(kind)
         self._error, self._cure, self._limit = error, cure, limit
 
@@ -52,7 +59,11 @@ class JsonFile(Generic[_T]):
             data = file.read(self._limit)
         check_format(path, format_of(data), self.file.format, self._error)
         try:
-            return self._content.decode(_envelope.decode(data).content)
+            found = _envelope.decode(data)
+            content = bytes(found.content)
+            for migrate in self._migrations[max(found.format, 1) - 1 :]:
+                content = migrate(content)
+            return self._content.decode(content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self.damaged(path) from error
 
@@ -66,7 +77,15 @@ class JsonFile(Generic[_T]):
     def write(self, path: Path, content: _T) -> None:
         """Write the file atomically. Raises `error`, also if a newer one is there."""
         check_not_newer(path, self.file.format, self._error)
+        self._keep_older(path)
         write_private(path, msgspec.json.encode({"format": self.file.format, "content": content}), self._error)
+
+    def _keep_older(self, path: Path) -> None:
+        kept = path.parent / f"before-{RELEASE}" / path.name
+        if 0 < format_of(first_bytes(path)) < self.file.format and not kept.exists():
+            private_folder(kept.parent, self._error)
+            with open_private(path, self._error) as file:
+                write_private(kept, file.read(self._limit), self._error)
 
     def try_to_write(self, path: Path, content: _T) -> None:
         """Write a file that can be done without, as on a full disk."""

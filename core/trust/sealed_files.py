@@ -12,13 +12,13 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
-from core.trust.file_formats import check_format, check_not_newer, format_of
+from core.trust.file_formats import check_format, first_bytes, format_of
 from core.trust.identity import expand, extract
 from core.trust.private_files import ErrorClass, folder_to_disk, open_private, replacing, to_disk
 
@@ -115,13 +115,43 @@ def whole_records(data: bytes) -> Iterator[bytes]:
 def check_replaceable(
     path: Path, secret: bytes, purpose: str, mark: bytes, known: int, error: ErrorClass = SealError
 ) -> None:
-    """Raise `error` if the file `path` is there and newer: its content begins with `mark` and a format, a byte each."""
-    check_not_newer(path, FORMAT, error)
+    """Raise `error` if the file `path` is there and newer: it, or its content, begins with `mark` and a format."""
+    head = first_bytes(path)
+    check_format(path, format_of(head), known if head.startswith(mark) else FORMAT, error)
     content = b""
     with suppress(error):  # another damage is no reason to keep the old file
         content = next(read_sealed(path, secret, purpose, error), b"")
     if content.startswith(mark):
         check_format(path.name, content[len(mark)], known, error)
+
+
+class SealedContent(NamedTuple):
+    """A sealed file of one value: a mark of three letters, its format, and its bytes."""
+
+    path: Path
+    secret: bytes
+    purpose: str
+    mark: bytes
+    format: int
+    error: ErrorClass
+
+    def read(self) -> bytes:
+        data = b"".join(read_sealed(self.path, self.secret, self.purpose, self.error))
+        if not data.startswith(self.mark) or len(data) == len(self.mark):
+            raise self.error(f"{self.path.name} is not what its name says.", DAMAGED)
+        check_format(self.path.name, data[len(self.mark)], self.format, self.error)
+        return data[len(self.mark) + 1 :]
+
+    def write(self, content: bytes) -> None:
+        self.check_replaceable()
+        head = self.mark + bytes([self.format])
+        write_sealed(self.path, [head, content], self.secret, self.purpose, self.error)
+
+    def check_replaceable(self) -> None:
+        check_replaceable(self.path, self.secret, self.purpose, self.mark, self.format, self.error)
+
+    def forget(self) -> None:
+        forget(self.path, self.error)
 
 
 def forget(path: Path, error: ErrorClass = SealError) -> None:

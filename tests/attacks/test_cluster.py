@@ -23,7 +23,7 @@ import pytest_asyncio
 
 from core.events import LogLine
 from core.models.text.tokenizer import Tokens
-from core.node.disks.conversations import SUFFIX
+from core.node.disks.conversation_file import SUFFIX
 from core.requests.answers import Message
 from core.requests.conversations import Conversation, KeptTurn
 from tests.attacks.victim import port_of

@@ -28,8 +28,8 @@ def attack(data: bytes) -> None:
                 for before in (None, *_ROSTERS):
                     _offer(before, said)
             case b"b":
-                for roster in decode_bundle(said).rosters:
-                    _offer(_ROSTERS[0], encode(roster))
+                for each in decode_bundle(said).rosters:
+                    _offer(_ROSTERS[0], each)
             case b"c":
                 Cluster.decode(said)
             case _:

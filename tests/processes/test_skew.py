@@ -95,7 +95,7 @@ async def test_macs_without_a_common_version_stay_linked_and_a_load_says_which_o
 
     await demo.head.until(is_shown, START_S, "The state of the other Mac")
     words = "mbp has macluster 0.3.0, this Mac macluster 0.1.0"
-    with pytest.raises(PlanError, match=rf"{words}.*On this Mac: `.*`, then `macluster restart`"):
+    with pytest.raises(PlanError, match=rf"{words}.*On this Mac: type the lines that `macluster update`"):
         await loaded(demo.head, of_both(demo))
     alone = (await demo.head.client.plan(PreviewRequest(model=demo.model))).plan
     assert alone

@@ -117,4 +117,4 @@ def check(home: Home) -> None:
 
 
 def _chat() -> Conversation:
-    return msgspec.structs.replace(msgspec.convert(sample(Conversation), Conversation), id=ONE)
+    return msgspec.structs.replace(msgspec.convert(sample(Conversation), Conversation), id=ONE, keep=0)

@@ -25,6 +25,7 @@ from core.models.files.block_map import _Head as BlockMapHead
 from core.node.answers.token_log import AnswerRecord, Record
 from core.node.base.node_message import BinaryMessage
 from core.node.config import NodeConfig
+from core.node.disks.conversations import _Indexed
 from core.node.parts import NodeParts
 from core.requests import answers, api, body, checks, conversations, disks, plans, trace, trust
 from core.requests.body import Body
@@ -41,7 +42,7 @@ TEXTS: Final = ("x", "a/b", "1" * 32, "f" * 64, "f" * 40, "123456", "a" * 26, "1
 _REPLIES: Final[tuple[ModuleType, ...]] = (answers, api, body, checks, conversations, disks, plans, trace, trust)
 _SEALED: Final[Mapping[str, tuple[Any, ...]]] = {
     Home.sessions.name: (SessionFile,),
-    Home.conversations.name: (conversations.Conversation,),
+    Home.conversations.name: (conversations.Conversation, _Indexed),
     Home.tokens.name: (AnswerRecord, Record),
     Home.models.name: (BlockMapHead,),
 }

@@ -38,8 +38,7 @@ class StillNode:
     async def sessions(self) -> list[SavedSession]:
         return []
 
-    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
-        return ConversationInfo(id=conversation.id)
+    async def keep_conversation(self, conversation: Conversation) -> None: ...
 
 
 def app_with(snapshot: Snapshot) -> MaclusterApp:

@@ -13,7 +13,7 @@ from core.engine.sampling import Picked
 from core.node.relay.relayed_values import Relayed, Wanted
 from core.requests.answers import AnswerId, ChatRequest
 from core.requests.checks import SpeedRequest
-from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SessionName
+from core.requests.conversations import Conversation, ConversationId, SessionName
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, PreviewRequest, RecoveryOrder
 from core.requests.trace import TraceRequest
@@ -23,7 +23,7 @@ from core.worker.work_frames import Order, ResumeState
 from tests.support.node_messages import KINDS
 
 OF_MACS: list[Any] = [*KINDS, Relayed, Wanted, StageSample, Picked, Order, ResumeState]
-OF_CLIENTS: list[Any] = [PreviewRequest, LoadRequest, ChatRequest, Conversation, ConversationId, ConversationTitle]
+OF_CLIENTS: list[Any] = [PreviewRequest, LoadRequest, ChatRequest, Conversation, ConversationId]
 OF_CLIENTS += [RecoveryOrder, DownloadRequest, CopyRequest, AnswerId, SessionName, SpeedRequest, Address, PairWith]
 OF_CLIENTS += [TraceRequest, PairingOffer, Digits, Target, Rename, RecoveryPhrase, ForkChoice]
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from core.address import Place
@@ -28,7 +29,7 @@ from core.node.disks.conversations import Conversations
 from core.node.peers.addresses import read_proven, write_proven
 from core.node.ring.throughput_history import read_curves, write_curves
 from core.plan.cost_curve import Point
-from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
+from core.requests.conversations import ChatOptions, Conversation, ConversationId, KeptTurn
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.private_files import read_private, write_private
@@ -52,6 +53,11 @@ THEIRS = (FIRST, rename(FIRST, mac(0), mac(2).device_id, "theirs too"))
 
 def conversation(title: str) -> Conversation:
     return Conversation(id=ONE, title=title, model="m", created_at=1.0, changed_at=1.0, options=ChatOptions(), turns=())
+
+
+def asked(keep: int) -> Conversation:
+    turns = (KeptTurn(role="user", text="why?", at=1.0),)
+    return msgspec.structs.replace(conversation(f"{keep} kept"), turns=turns, keep=keep, since=float(keep))
 
 
 def session(folder: Path, tokens: list[int]) -> None:
@@ -243,7 +249,12 @@ WRITERS = {
     "a token log that goes on": Writer(begun, gone_on, tokens, between=([0, 1, 2], [0, 1, 2, 3])),
     "a conversation": Writer(
         lambda f: asyncio.run(Conversations(f, SECRET).write(conversation("old"))),
-        lambda f: asyncio.run(Conversations(f, SECRET).rename(ConversationTitle(id=ONE, title="new"))),
+        lambda f: asyncio.run(Conversations(f, SECRET).write(conversation("new"))),
+        kept,
+    ),
+    "a change of a conversation": Writer(
+        lambda f: asyncio.run(Conversations(f, SECRET).write(asked(0))),
+        lambda f: asyncio.run(Conversations(f, SECRET).write(asked(1))),
         kept,
     ),
     "a session": Writer(lambda f: session(f, [1]), lambda f: session(f, [1, 2]), saved),

@@ -131,7 +131,7 @@ class ChatController:
         found = await self._conversations.read(wanted)
         self.leave()
         self.keep_draft(at_once=True)
-        self._show(conversation.opened(self._app.state, found))
+        self._show(conversation.opened(self._app.state, found), found.changed_at)
         return True
 
     async def _may_leave(self) -> bool:
@@ -222,7 +222,7 @@ class ChatController:
         cut_off = None if app.state.turns else await self._conversations.holding(unfinished[:1])
         if cut_off is not None and not app.state.turns:
             known = conversation.offered(app.state, unfinished, time.time())
-            self._show(conversation.opened(known, cut_off))
+            self._show(conversation.opened(known, cut_off), cut_off.changed_at)
         else:
             app.set_state(conversation.offered(app.state, unfinished, time.time()))
         if not self._has_offered and not app.state.turns:
@@ -239,8 +239,8 @@ class ChatController:
         else:
             app.set_state(replace(app.state, last=last))
 
-    def _show(self, opened: UiState) -> None:
-        self._conversations.knows(opened)
+    def _show(self, opened: UiState, changed_at: float) -> None:
+        self._conversations.knows(opened, changed_at)
         if not self._app.state.chat.is_unkept or not self._app.prompt.text:
             self._app.prompt.put(opened.chat.draft)
         self._app.set_state(replace(opened, last=None))

@@ -12,9 +12,10 @@ import msgspec
 
 from core.errors import MaclusterError, Problem, UsageError
 from core.requests.answers import UnfinishedAnswer
-from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, SearchText
 from tui.control.app_interface import AppInterface
 from tui.state import chats, conversation, export, state
+from tui.state.branches import Turns, by_number
 from tui.state.state import UiState, cleaned
 
 RETRY_S: Final = 5.0
@@ -30,7 +31,9 @@ class ConversationArchive:
     def __init__(self, app: AppInterface) -> None:
         self._app = app
         self._saved: Mark = ()
-        self._waiting: dict[str, Conversation | None] = {}  # None: to be deleted
+        self._waiting: dict[str, tuple[UiState, float] | None] = {}  # with the time; None: to be deleted
+        # what the node has of the conversation on screen: its id, messages and time
+        self._stored: tuple[str, Turns, float] = ("", (), 0.0)
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed_at = 0.0
@@ -40,15 +43,16 @@ class ConversationArchive:
         """Save what is new, and every few seconds what failed before. Waits while no node runs."""
         if now.chat.id and not now.chat.is_unkept and _mark(now) != self._saved:
             has_words = bool(now.turns or now.others or now.chat.draft)
-            kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
-            self._waiting[now.chat.id] = kept
+            self._waiting[now.chat.id] = (now, time.time()) if has_words else None
         self._saved = _mark(now)
         if now.attached and self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
             self._idle.clear()
             self._app.in_background(self._save, group="archive")
 
-    def knows(self, now: UiState) -> None:
+    def knows(self, now: UiState, changed_at: float) -> None:
+        """Remember that the node has what `now` shows; the last message may have grown since."""
         self._saved = _mark(now)
+        self._stored = (now.chat.id, by_number((*now.turns[:-1], *now.others)), changed_at)
 
     async def settle(self) -> None:
         with suppress(TimeoutError):
@@ -71,11 +75,12 @@ class ConversationArchive:
                 return await self.read(ConversationId(id=each.id))
         return None
 
-    async def rename(self, wanted: ConversationTitle) -> None:
-        await self.settle()
-        await self._app.client.rename_conversation(wanted)
+    async def rename(self, wanted: ConversationId, title: str) -> None:
+        said = await self.read(wanted)
+        change = {"title": title, "keep": len(said.turns), "since": said.changed_at, "turns": ()}
+        await self._app.client.keep_conversation(msgspec.structs.replace(said, **change))
         if wanted.id == self._app.state.chat.id:
-            self._app.set_state(conversation.called(self._app.state, wanted.title))
+            self._app.set_state(conversation.called(self._app.state, title))
 
     async def delete(self, wanted: ConversationId) -> None:
         await self.settle()
@@ -141,7 +146,7 @@ class ConversationArchive:
                     with suppress(UsageError):  # it was never saved
                         await self._app.client.delete_conversation(ConversationId(id=name))
                 else:
-                    await self._app.client.keep_conversation(wanted)
+                    await self._keep(*wanted)
                 self._can_save()
                 if self._waiting.get(name) is wanted:
                     del self._waiting[name]
@@ -154,6 +159,16 @@ class ConversationArchive:
                 self._app.set_state(state.failed(self._app.state, self._reported))
         finally:
             self._idle.set()
+
+    async def _keep(self, now: UiState, at: float) -> None:
+        """Save what is new; all of it, if that isn't known or the saved one was changed elsewhere."""
+        keep, (name, *known) = self._app.client.keep_conversation, self._stored
+        try:
+            await keep(chats.kept(now.chat, now.turns, at, now.others, *(known if name == now.chat.id else ())))
+        except UsageError:
+            await keep(chats.kept(now.chat, now.turns, at, now.others))
+        if now.chat.id == self._app.state.chat.id:
+            self._stored = (now.chat.id, by_number((*now.turns, *now.others)), at)
 
     def _can_save(self) -> None:
         self._failed_at = 0.0

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.errors import MaclusterError
-from core.requests.conversations import ConversationId, ConversationTitle, SessionName
+from core.requests.conversations import ConversationId, SessionName
 from tui.control.keymap import CONVERSATIONS
 from tui.control.session_work import SessionWork
 from tui.screens.base import NodeScreen, Sources, titled
@@ -215,7 +215,7 @@ class ConversationsScreen(NodeScreen):
             rename, chat_id = self._conversations.rename, pointed.id
             self.ask_line(
                 AskScreen("Rename the conversation", "Title:", pointed.title),
-                lambda title: self._do(rename(ConversationTitle(id=chat_id, title=title[:200]))),
+                lambda title: self._do(rename(ConversationId(id=chat_id), title[:200])),
             )
 
     def action_delete(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from core.requests.conversations import ChatOptions, Conversation, KeptTurn
 from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
 from tui.state.answer_format import WORDS
+from tui.state.branches import Turns, by_number
 from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60
@@ -47,9 +49,12 @@ def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
     return words if len(words) <= TITLE_LIMIT else words[: TITLE_LIMIT - 1].rstrip() + "…"
 
 
-def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ...] = ()) -> Conversation:
-    """Everything to save, including versions that aren't shown."""
-    turns = tuple(sorted((*shown, *others), key=lambda turn: turn.number))
+def kept(
+    chat: Chat, shown: Turns, now: float, others: Turns = (), stored: Turns = (), since: float = 0.0
+) -> Conversation:
+    """Everything to save, including versions that aren't shown; without the first messages if they are `stored`."""
+    turns = by_number((*shown, *others))
+    keep = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(stored, turns, strict=False)))
     places = {turn.number: place for place, turn in enumerate(turns)}
     return Conversation(
         id=chat.id,
@@ -58,9 +63,11 @@ def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ..
         created_at=chat.created_at,
         changed_at=now,
         options=chat.options,
-        turns=tuple(_kept_turn(turn, place - places.get(turn.parent, -1)) for place, turn in enumerate(turns)),
+        turns=tuple(_kept_turn(turn, places[turn.number] - places.get(turn.parent, -1)) for turn in turns[keep:]),
         newer=len(turns) - 1 - places[shown[-1].number] if shown else len(turns),
         draft=chat.draft,
+        keep=keep,
+        since=since,
     )
 
 
@@ -80,7 +87,8 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
         _turn(one, first_number + place, first_number + parent if parent >= 0 else 0)
         for place, (one, parent) in enumerate(zip(turns, parents, strict=True))
     ]
-    others = tuple(turn for place, turn in enumerate(every) if place not in path)
+    is_shown = set(path)
+    others = tuple(turn for place, turn in enumerate(every) if place not in is_shown)
     return chat, tuple(every[place] for place in path), others
 
 

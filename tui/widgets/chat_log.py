@@ -115,7 +115,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             return
         state, now = self._state, time.time()
         await self._sync(state.turns[-MESSAGES_SHOWN:])
-        turns = {t.number: t for t in state.turns}
+        turns = {t.number: t for t in state.turns[-MESSAGES_SHOWN:]}
         for view in self._views:
             turn = turns.get(view.turn.number)
             if turn is not None and not (view.finished and view.turn is turn):

@@ -112,31 +112,22 @@ class TokenLog:
         path = folder / f"{record.request_id}.mct"
         old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            log = cls._beside(folder, secret, record, tokens, text)
+            forget(folder / f"{record.request_id}.mct.tmp")  # a crash may have left one
+            log = cls(folder, secret, record, suffix=".mct.tmp")
             try:
+                for token in tokens:
+                    log._write(token)
+                log.say(text)
+                log._force()
                 move(log.path, path)
                 os.pwrite(old, bytes(HEADER_BYTES), 0)
                 to_disk(old)
             except OSError:
-                log.close()
+                log.forget()  # by its first name, which it has unless it was moved
                 raise
         finally:
             os.close(old)
         log.path = path
-        return log
-
-    @classmethod
-    def _beside(cls, folder: Path, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
-        forget(folder / f"{record.request_id}.mct.tmp")  # a crash may have left one
-        log = cls(folder, secret, record, suffix=".mct.tmp")
-        try:
-            for token in tokens:
-                log._write(token)
-            log.say(text)
-            log._force()
-        except OSError:
-            log.forget()
-            raise
         return log
 
     def append(self, token: int) -> None:

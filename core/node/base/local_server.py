@@ -20,13 +20,13 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError, VersionsDiffer
 from core.field_errors import check_known, decoded, refusal
 from core.node.base.bus import Bus
 from core.node.base.http_clients import LIMITS, HttpClients
 from core.node.base.tasks import Tasks, defects_logger
 from core.requests.body import Body, Done
-from core.version import HEADER, LOCAL, difference, program_version
+from core.version import HEADER, difference, is_too_old, local_header
 
 MAX_REQUEST: Final = 8 << 20
 MAX_CLIENTS: Final = 128
@@ -51,7 +51,7 @@ class LocalServer:
     async def start(self, path: Path) -> None:
         """Serve at the socket `path`. Raises NodeError if it can't be made."""
         app = web.Application(
-            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.let_all_in, self._refuse_crowd]
+            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.let_all_in, self._refuse]
         )
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes)
@@ -85,14 +85,18 @@ class LocalServer:
             self._clients.entered(transport)
 
     @web.middleware
-    async def _refuse_crowd(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _refuse(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse one client too many, and one that would misunderstand the reply, unless it starts another version."""
+        said = request.headers.get(HEADER, "")
+        if is_too_old(said) and request.path != "/v1/restart":
+            raise VersionsDiffer(difference(local_header(), said))
         if self._clients.asking() > self._clients.most - REFUSED:
             what = f"{self._clients.asking() - 1} clients already use the node of this Mac."
             raise Busy(what, "Quit some of them, then try again.")
         return await handler(request)
 
     async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
-        reply.headers[HEADER] = f"{program_version()}; local={LOCAL[1]}"
+        reply.headers[HEADER] = local_header()
         trust = self._bus.now.trust
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
         reply.headers["Connection"] = "close"  # so an idle connection has not sent a request yet
@@ -169,7 +173,7 @@ async def body_of(request: web.Request, kind: type[_B]) -> _B:
         check_known(fields, body)
     except (UsageError, msgspec.MsgspecError) as error:
         refused = error if isinstance(error, UsageError) else refusal(error)
-        raise UsageError(refused.what, difference(program_version(), request.headers.get(HEADER, ""))) from error
+        raise UsageError(refused.what, difference(local_header(), request.headers.get(HEADER, ""))) from error
     return body
 
 

@@ -1,44 +1,52 @@
-"""Stored conversations: their text, sealed on this Mac, one file each.
+"""Stored conversations: their text, sealed on this Mac (`conversation_file`), and a sealed index for searches.
+The caches on the Macs are stored separately, as a session (`core.node.answers.saved_sessions`).
 
-Sealed content (`core.trust.sealed_files`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. The
-file name is the conversation's random id, which the content repeats, so files can't be swapped. The caches on the Macs
-are stored separately, as a session (`core.node.answers.saved_sessions`).
+An index file has the conversations whose ids begin with its digit: "MCI" | format u8 | an `_Indexed` by id, in msgpack.
+It is replaced, under another key, when a list finds one of them changed, and made again where it is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from time import time
 from typing import Final
 
 import msgspec
 
 from core.errors import MaclusterError, SessionError, UsageError
-from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle, SearchText
-from core.settings import Home
-from core.trust.file_formats import check_format
-from core.trust.private_files import private_folder
-from core.trust.sealed_files import DAMAGED, check_replaceable, forget, read_sealed, write_sealed
+from core.node.disks.conversation_file import DRAFT_SUFFIX, FORMAT, SUFFIX, ConversationFile
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, SearchText
+from core.trust.sealed_files import SealedContent
 
-PURPOSE: Final = "conversation"
-MAGIC: Final = b"MCV"
-FORMAT: Final = Home.conversations.format
-SUFFIX: Final = ".mcv"
-MAX_CONVERSATIONS: Final = 1000
-MAX_BYTES: Final = 8 << 20
 ENDING: Final = 600  # characters
+_NAME: Final = re.compile(rf"([0-9a-f]{{32}})({SUFFIX}|{DRAFT_SUFFIX})")
 
-_PREFIX: Final = struct.Struct("<3sB")
+# time of the last write, size and inode of both files of a conversation
+Stamp = tuple[int, ...]
+
+
+class _Indexed(msgspec.Struct, frozen=True, array_like=True):
+    """A conversation in the index."""
+
+    stamp: Stamp  # of its files when they were read
+    info: ConversationInfo
+    text: str  # all that a search looks at, without case
+
+
+_entries = msgspec.msgpack.Decoder(dict[str, _Indexed])
 
 
 class Conversations:
-    """Commands on stored conversations; each raises a MaclusterError. `limit`: maximum number of conversations."""
+    """Commands on stored conversations; each raises a MaclusterError."""
 
-    def __init__(self, folder: Path, secret: bytes, limit: int = MAX_CONVERSATIONS) -> None:
-        self._folder, self._secret, self._limit = folder, secret, limit
-        self._writing = asyncio.Lock()
+    def __init__(self, folder: Path, secret: bytes) -> None:
+        self._folder, self._secret = folder, secret
+        self._files: dict[str, ConversationFile] = {}  # read or written since the start
+        self._busy = asyncio.Lock()
 
     async def all(self) -> list[ConversationInfo]:
         """All conversations of this Mac, newest first; unreadable ones with the reason."""
@@ -46,106 +54,87 @@ class Conversations:
 
     async def holding(self, wanted: SearchText) -> list[ConversationInfo]:
         """Conversations that contain a text in any branch, ignoring case, newest first; skips unreadable ones."""
-        found = await asyncio.to_thread(_listed, self._folder, self._secret, wanted.text.casefold())
+        text = wanted.text.casefold()
+        async with self._busy:
+            entries = await asyncio.to_thread(lambda: [*self._entries()])
+        found = [each.info for each in entries if text in each.text and not (text and each.info.problem)]
         return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
     async def read(self, wanted: ConversationId) -> Conversation:
         """Read a conversation. Raises UsageError if it doesn't exist, SessionError."""
-        return await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
+        async with self._busy:
+            return await asyncio.to_thread(self._existing(wanted.id).read)
 
-    async def write(self, conversation: Conversation) -> ConversationInfo:
-        """Create or replace a conversation. Raises UsageError if it is too long or there are too many, SessionError."""
-        async with self._writing:
-            return await asyncio.to_thread(self._put, conversation)
-
-    async def rename(self, wanted: ConversationTitle) -> ConversationInfo:
-        """Change a conversation's title. Raises UsageError if it doesn't exist, SessionError."""
-        async with self._writing:
-            old = await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
-            return await asyncio.to_thread(self._put, msgspec.structs.replace(old, title=wanted.title))
+    async def write(self, said: Conversation) -> None:
+        """Create, replace or change a conversation. Raises UsageError if it isn't what is changed, SessionError."""
+        async with self._busy:
+            file = self._existing(said.id) if said.keep else self._file(said.id)
+            await asyncio.to_thread(file.write, said)
 
     async def delete(self, wanted: ConversationId) -> None:
         """Delete a conversation and its key. Raises UsageError if it doesn't exist, SessionError."""
-        async with self._writing:
-            path = self._existing(wanted.id)
-            await asyncio.to_thread(forget, path, SessionError)
+        async with self._busy:
+            file = self._existing(wanted.id)
+            del self._files[wanted.id]
+            await asyncio.to_thread(self._index(wanted.id[0]).forget)
+            await asyncio.to_thread(file.forget)
 
-    def _put(self, conversation: Conversation) -> ConversationInfo:
-        data = _PREFIX.pack(MAGIC, FORMAT) + msgspec.msgpack.encode(conversation)
-        if len(data) > MAX_BYTES:
-            what = f"The conversation has {len(data)} bytes; the limit is {MAX_BYTES}."
-            raise UsageError(what, "Start a new one; this one can be exported.")
-        path = self._path(conversation.id)
-        private_folder(self._folder, SessionError)
-        if not path.exists() and len(list(self._folder.glob(f"*{SUFFIX}"))) >= self._limit:
-            raise UsageError(f"There are already {self._limit} conversations.", "Delete some of them.")
-        check_replaceable(path, self._secret, PURPOSE, MAGIC, FORMAT, SessionError)
-        write_sealed(path, [data], self._secret, PURPOSE, SessionError)
-        return _info(conversation, path.stat().st_size)
+    def _file(self, name: str) -> ConversationFile:
+        return self._files.setdefault(name, ConversationFile(self._folder, name, self._secret))
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}{SUFFIX}"
-
-    def _existing(self, name: str) -> Path:
-        path = self._path(name)
-        if not path.exists():
+    def _existing(self, name: str) -> ConversationFile:
+        file = self._file(name)
+        if not file.path.exists():
             raise UsageError("That conversation is not on this Mac.", "It may have been deleted meanwhile.")
-        return path
+        return file
 
+    def _entries(self) -> Iterator[_Indexed]:
+        """An entry for each conversation; only those whose files changed since the last time are read."""
+        stamps = _stamps(self._folder)
+        for digit in "0123456789abcdef":
+            known: dict[str, _Indexed] = {}
+            with suppress(SessionError, msgspec.MsgspecError):  # it is made again
+                known = _entries.decode(self._index(digit).read())
+            now = {
+                name: known[name] if name in known and known[name].stamp == stamp else self._entry(name, stamp)
+                for name, stamp in stamps.items()
+                if name[0] == digit
+            }
+            readable = {name: entry for name, entry in now.items() if entry.info.problem is None}
+            if readable != known:
+                with suppress(SessionError):  # the list is right without it
+                    self._index(digit).write(msgspec.msgpack.encode(readable))
+            yield from now.values()
 
-def _read(path: Path, secret: bytes) -> Conversation:
-    """Raise SessionError for a damaged or newer file, another Mac's, or another conversation's under this name."""
-    data = bytearray()
-    for chunk in read_sealed(path, secret, PURPOSE, SessionError):
-        data += chunk
-        if len(data) > MAX_BYTES:
-            raise SessionError(f"{path.name} is larger than any conversation.", DAMAGED)
-    if len(data) < _PREFIX.size or not data.startswith(MAGIC):
-        raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
-    check_format(path.name, data[len(MAGIC)], FORMAT, SessionError)
-    try:
-        conversation = msgspec.msgpack.decode(memoryview(data)[_PREFIX.size :], type=Conversation)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SessionError(f"The content of {path.name} does not decode.", DAMAGED) from error
-    if conversation.id != path.name.removesuffix(SUFFIX):
-        raise SessionError(f"{path.name} holds another conversation than its name says.", DAMAGED)
-    return conversation
-
-
-def _listed(folder: Path, secret: bytes, text: str) -> list[ConversationInfo]:
-    found = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        name = path.name.removesuffix(SUFFIX)
+    def _entry(self, name: str, stamp: Stamp) -> _Indexed:
         try:
-            checked = msgspec.convert({"id": name}, ConversationId)
-        except msgspec.ValidationError:  # not a name from macluster
-            continue
-        try:
-            conversation = _read(path, secret)
-            if _holds(conversation, text):
-                found.append(_info(conversation, path.stat().st_size))
-        except (OSError, MaclusterError) as error:
-            if text:
-                continue
-            problem = error if isinstance(error, MaclusterError) else SessionError(f"It cannot be read: {error}.")
-            found.append(ConversationInfo(id=checked.id, changed_at=_written_at(path), problem=problem.problem))
-    return found
+            conversation = ConversationFile(self._folder, name, self._secret).read()
+        except MaclusterError as error:
+            info = ConversationInfo(id=name, changed_at=stamp[0] / 1e9, problem=error.problem)
+            return _Indexed(stamp, info, "")
+        said = (conversation.title, conversation.model, conversation.draft, *(turn.text for turn in conversation.turns))
+        return _Indexed(stamp, _info(conversation, stamp[1]), "\0".join(said).casefold())
+
+    def _index(self, digit: str) -> SealedContent:
+        path = self._folder / f"{digit}.mci"
+        return SealedContent(path, self._secret, "conversation index", b"MCI", FORMAT, SessionError)
 
 
-def _holds(conversation: Conversation, text: str) -> bool:
-    said = (turn.text for turn in conversation.turns)
-    return any(text in part.casefold() for part in (conversation.title, conversation.model, conversation.draft, *said))
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    found: dict[str, dict[str, Stamp]] = {SUFFIX: {}, DRAFT_SUFFIX: {}}
+    with suppress(OSError), os.scandir(folder) as files:
+        for file in files:
+            if match := _NAME.fullmatch(file.name):
+                about = file.stat(follow_symlinks=False)
+                found[match[2]][match[1]] = (about.st_mtime_ns, about.st_size, about.st_ino)
+    return {name: stamp + found[DRAFT_SUFFIX].get(name, ()) for name, stamp in found[SUFFIX].items()}
 
 
 def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
     shown = conversation.shown
     last = shown[-1] if shown else None
     return ConversationInfo(
-        id=conversation.id,
-        title=conversation.title,
-        model=conversation.model,
-        created_at=conversation.created_at,
-        changed_at=conversation.changed_at,
+        **{name: getattr(conversation, name) for name in ("id", "title", "model", "created_at", "changed_at")},
         messages=len(shown),
         tokens=sum(turn.tokens for turn in shown),
         size_bytes=size_bytes,
@@ -153,10 +142,3 @@ def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
         last_request=last.request_id if last else "",
         has_draft=bool(conversation.draft),
     )
-
-
-def _written_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return time()

@@ -23,7 +23,7 @@ from core.node.disks.transfers import Transfers
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
 from core.node.peers.room import PeersRoom
-from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
+from core.requests.conversations import Conversation, ConversationId, SearchText
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 from core.settings import hub_cache
 
@@ -98,7 +98,6 @@ class DisksRoom(Room):
             route("POST", "/v1/conversations/search", conversations.holding, SearchText),
             route("GET", "/v1/conversations/{id}", conversations.read, ConversationId),
             route("PUT", "/v1/conversations/{id}", conversations.write, Conversation),
-            route("PATCH", "/v1/conversations/{id}", conversations.rename, ConversationTitle),
             route("DELETE", "/v1/conversations/{id}", conversations.delete, ConversationId),
         )
 

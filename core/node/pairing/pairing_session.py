@@ -25,7 +25,7 @@ from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import joining
 from core.trust.roster.acceptance import accept
 from core.trust.roster.bundle import decode_bundle
-from core.trust.roster.format import Member, Roster
+from core.trust.roster.format import Member, Roster, decode
 from core.trust.roster.store import RosterStore
 
 Confirm = Callable[[pairing.PairingView], Awaitable[str]]
@@ -188,7 +188,7 @@ class PairingSession:
         while True:
             bundle = await connection.receive_note(peer)
             offered, before = decode_bundle(bundle), newest
-            for roster in offered.rosters:
+            for roster in map(decode, offered.rosters):
                 newest = accept(newest, roster)
             if newest is None or newest == before or len(bundles) == MAX_BUNDLES:
                 raise PairingError("The other Mac sent no usable roster.")

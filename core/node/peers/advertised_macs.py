@@ -24,6 +24,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[Place, ...] = ()  # of its open pairing window
     vanished_s: float | None = None  # when it was withdrawn; None while advertised
     contested: bool = False
+    version: str = ""  # of macluster, by the last advertisement
 
 
 _UNSEEN: Final = Record(name="", latest=(), claims=())
@@ -51,7 +52,7 @@ class AdvertisedMacs:
         return self._records.get(device_id, _UNSEEN)
 
     def saw(
-        self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()
+        self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = (), version: str = ""
     ) -> SightingChange:
         """Note an advertisement. Hosts that claim one id share a record; the first time, the change reports it."""
         last = self._records.pop(device_id, None)
@@ -68,6 +69,7 @@ class AdvertisedMacs:
             claims=claims,
             windows=(*windows, *elsewhere)[:MAX_CLAIMS],
             contested=already or contests,
+            version=version,
         )
         return SightingChange(self._make_room(), contests and not already)
 

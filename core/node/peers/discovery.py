@@ -39,23 +39,23 @@ ROUND_S: Final = 0.25
 
 
 class Sighting(Signal, frozen=True, kw_only=True):
-    """A Mac is advertised, with unproven claims. `more_hosts` have the same port; `pairing_port`: of an open window."""
+    """A Mac is advertised, with unproven claims. `hosts` have the same port; `pairing_port`: of an open window."""
 
     device_id: str
     name: Clean
-    host: str
+    version: str  # of macluster
+    hosts: tuple[str, ...]
     port: int
-    more_hosts: tuple[str, ...] = ()
     pairing_port: int | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:
-        return tuple(Place(host, self.port) for host in (self.host, *self.more_hosts))
+        return tuple(Place(host, self.port) for host in self.hosts)
 
     @property
     def windows(self) -> tuple[Place, ...]:
         port = self.pairing_port
-        return tuple(Place(host, port) for host in (self.host, *self.more_hosts)) if port else ()
+        return tuple(Place(host, port) for host in self.hosts) if port else ()
 
 
 class AdvertisementEnded(Signal, frozen=True):
@@ -214,7 +214,7 @@ class Discovery:
 
     def _is_own(self, sighting: Sighting) -> bool:
         own = self._service
-        return own is not None and sighting.port == own.port and sighting.host in own.parsed_addresses()
+        return own is not None and sighting.port == own.port and sighting.hosts[0] in own.parsed_addresses()
 
 
 def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -244,9 +244,9 @@ def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], p
     device_id = raw_id.decode("ascii", "replace")
     if not is_text_id(device_id):
         return None
-    first, *more = addresses[:MAX_HOSTS]
-    window = _port(properties.get(b"pair") or b"")
-    return Sighting(device_id=device_id, name=name, host=first, port=port, more_hosts=tuple(more), pairing_port=window)
+    version, window = clean_name(properties.get(b"v") or b"") or "", _port(properties.get(b"pair") or b"")
+    hosts = tuple(addresses[:MAX_HOSTS])
+    return Sighting(device_id=device_id, name=name, version=version, hosts=hosts, port=port, pairing_port=window)
 
 
 def _port(raw: bytes) -> int | None:

@@ -34,7 +34,6 @@ class Status(MacFigures, frozen=True, kw_only=True):
     """The state of a Mac."""
 
     name: str
-    rtts: dict[DeviceId, Duration]  # seconds
     has_model: bool = False  # its worker holds a stage
     step: Size = 0  # last finished step; 0: none
     leads: Leads | None = None
@@ -64,20 +63,17 @@ class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True, tag="Ping"):
-    """Requests a Pong."""
+    """A sign of life, sent with every beat. It answers the receiver's last Ping and tells what changed since then."""
 
     FRAME: ClassVar = FrameType.PING
     RATE: ClassVar = BEATS
     sent: Seconds  # the sender's monotonic clock; only the sender reads it
-
-
-class Pong(NodeMessage, frozen=True, kw_only=True, tag="Pong"):
-    """The reply to a Ping."""
-
-    FRAME: ClassVar = FrameType.PONG
-    RATE: ClassVar = BEATS
-    sent: Seconds  # copied from the Ping
-    status: Status
+    answers: Seconds | None = None  # `sent` of the receiver's last Ping; None: it was answered, or none came
+    held_s: Seconds = 0.0  # time between that Ping and this answer
+    rests: bool = False  # nothing runs on the sender
+    logged: Size = 0  # lines in the sender's log
+    status: Status | None = None  # None: unchanged
+    rtts: dict[DeviceId, Duration] = msgspec.field(default_factory=dict)  # changed round trips to linked Macs, seconds
 
 
 class Bye(NodeMessage, frozen=True, kw_only=True, tag="Bye"):

@@ -54,7 +54,8 @@ class PeerTable:
     def sighted(self, sighting: Sighting) -> bool:
         """Note an advertised Mac; returns whether it contests another advertisement, the first time."""
         self._met(sighting.device_id)
-        change = self._sightings.saw(sighting.device_id, sighting.name, sighting.places, sighting.windows)
+        said = sighting.name, sighting.places, sighting.windows, sighting.version
+        change = self._sightings.saw(sighting.device_id, *said)
         for device_id in change.evicted:
             self._forget(device_id, "Too many Macs are advertised.")
         self.refresh(sighting.device_id)
@@ -126,8 +127,7 @@ class PeerTable:
         if self.is_own(source) or self.is_own(target):
             contact = contacts.get(target if self.is_own(source) else source)
             return contact.rtt_s if contact else None
-        contact = contacts.get(source)
-        return contact.status.rtts.get(target) if contact and contact.status else None
+        return contacts[source].rtts.get(target) if source in contacts else None
 
     def apart(self) -> list[str]:
         """Why each linked Mac that can't hold layers can't."""
@@ -169,7 +169,8 @@ class PeerTable:
         elif member and (device_id in self._linked_once or problem):
             state = "lost"  # whatever Bonjour claims: only a link shows that it runs
         listed = self._assessment.listed_name(device_id)
-        claimed = self._sightings.record(device_id).name or (status.name if status else "") or device_id[:8]
+        record = self._sightings.record(device_id)
+        claimed = record.name or (status.name if status else "") or device_id[:8]
         return Peer(
             device_id=device_id,
             name=listed or claimed,
@@ -180,7 +181,7 @@ class PeerTable:
             found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
             problem=problem,
             rtt_s=contact.rtt_s if contact else None,
-            version=greeting.version,
+            version=greeting.version if contact else record.version,
             runs_on=greeting.runs_on,
             **(status.figures if status else {}),
         )

@@ -68,7 +68,8 @@ class Search:
     def _sighted(self, sighting: Sighting) -> None:
         if self._peers.sighted(sighting):
             who = f"{sighting.name} ({sighting.device_id[:8]})"
-            self._journal.warn(f"{who} is advertised at {sighting.host} and elsewhere: its key decides which it is.")
+            at = sighting.hosts[0]
+            self._journal.warn(f"{who} is advertised at {at} and elsewhere: its key decides which it is.")
         self._mesh.dialling.reach(sighting.device_id)
 
     def _networks_changed(self, _: NetworksChanged) -> None:

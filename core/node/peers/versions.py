@@ -14,9 +14,8 @@ from core.mac.installation import installer_of
 from core.node.peers.messages import Greeting
 from core.version import CAPS, WIRE, compute_hash, package_version, program_version
 
-# by the installer of an isolated command; others install as PIP does
+# by the installer of an isolated command; only the Mac itself knows the folder or environment of another one
 UPDATES: Final = {"uv tool": "uv tool upgrade macluster", "pipx": "pipx upgrade macluster"}
-PIP: Final = "pip install --upgrade macluster"
 
 
 def own_greeting() -> Greeting:
@@ -46,16 +45,16 @@ def wire_between(one: Greeting, other: Greeting) -> int | None:
     return newest if newest >= max(one.wire[0], other.wire[0]) else None
 
 
-def why_apart(name: str, theirs: Greeting, ours: Greeting) -> Problem | None:
+def why_apart(name: str, theirs: Greeting, ours: Greeting, *, can_talk: bool = True) -> Problem | None:
     """Why the Mac called `name` can't hold layers of this Mac's plans, and the line to type; None if it can."""
-    if wire_between(theirs, ours) and theirs.compute == ours.compute:
+    if can_talk and wire_between(theirs, ours) and theirs.compute == ours.compute:
         return None
     is_older = _age(theirs) <= _age(ours)
     where, update = (name, theirs.installed_by) if is_older else ("this Mac", ours.installed_by)
     what = f"{name} has {_version(theirs, ours)}, this Mac {_version(ours, theirs)}: they can't share a model."
-    return Problem(
-        kind="PlanError", what=what, fix=f"On {where}: `{UPDATES.get(update, PIP)}`, then `macluster restart`."
-    )
+    known = UPDATES.get(update)
+    lines = f"`{known}`, then `macluster restart`" if known else "type the lines that `macluster update` prints"
+    return Problem(kind="PlanError", what=what, fix=f"On {where}: {lines}.")
 
 
 def _age(mac: Greeting) -> tuple[object, ...]:

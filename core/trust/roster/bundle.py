@@ -25,7 +25,7 @@ class Bundle(NamedTuple):
     """Rosters and certificates in transit; `stand` is the sender's position, `points` some rosters that it has."""
 
     stand: Stand
-    rosters: list[Roster]
+    rosters: list[bytes]  # encoded: a newer macluster may write another format
     certificates: list[bytes]
     points: list[Stand]
 
@@ -50,8 +50,7 @@ def decode_bundle(data: bytes) -> Bundle:
     if count > MAX_POINTS:
         raise RosterError(f"A roster bundle lists {count} rosters that its sender has; {MAX_POINTS} are allowed.")
     points = [Stand(*cursor.unpack(STAND)) for _ in range(count)]
-    rosters = [decode(r) for r in cursor.pieces(MAX_ROSTER)]
-    bundle = Bundle(stand, rosters, cursor.pieces(MAX_CERTIFICATE), points)
+    bundle = Bundle(stand, cursor.pieces(MAX_ROSTER), cursor.pieces(MAX_CERTIFICATE), points)
     cursor.end()
     return bundle
 
@@ -71,7 +70,8 @@ class Cluster(msgspec.Struct, frozen=True):
         bundle = decode_bundle(data)
         if len(bundle.rosters) != 1:
             raise RosterError("A cluster has one roster.")
-        return cls(bundle.rosters[0], member_certificates(bundle.rosters[0], bundle.certificates))
+        roster = decode(bundle.rosters[0])
+        return cls(roster, member_certificates(roster, bundle.certificates))
 
 
 def member_certificates(roster: Roster, certificates: Iterable[bytes]) -> dict[bytes, bytes]:

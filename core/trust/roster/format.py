@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from core.errors import RosterError
+from core.errors import OtherRoster, RosterError
 from core.events import Level
 from core.text import NAME_BYTES, Clean, clean_name
 from core.trust.identity import device_id_of, is_signed, text_id
@@ -175,13 +175,13 @@ class Cursor:
 
 
 def decode(data: bytes) -> Roster:
-    """Decode a roster without checking its signature. Raises RosterError."""
+    """Decode a roster without checking its signature. Raises RosterError, OtherRoster."""
     if len(data) > MAX_ROSTER:
         raise RosterError(f"A roster of {len(data)} bytes is longer than {MAX_ROSTER}.")
     cursor = Cursor(data)
     magic, cluster_id, epoch, prev_hash, suite, min_ver, count = cursor.unpack(_HEAD)
     if magic != b"MCR1":
-        raise RosterError("This is not a roster of version 1.", "Run the same version of macluster on every Mac.")
+        raise OtherRoster("This is not a roster of version 1.", "Run the same version of macluster on every Mac.")
     if count > MAX_MEMBERS:
         raise RosterError(f"A roster lists {count} members; {MAX_MEMBERS} are allowed.")
     members = tuple(_decode_member(cursor) for _ in range(count))

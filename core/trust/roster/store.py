@@ -140,12 +140,12 @@ class RosterStore:
     def adopt(self, bundle: bytes) -> bool:
         """Verify a bundle, write it to disk, then use it; whether the epoch advanced.
 
-        Known rosters are skipped. Raises RosterError and keeps nothing if any part breaks a rule; for a fork of any
-        depth it keeps the proof (see `forked`) and raises RosterFork.
+        Known rosters are skipped. Raises RosterError and keeps nothing if any part breaks a rule (OtherRoster: has
+        another format); for a fork of any depth it keeps the proof (see `forked`) and raises RosterFork.
         """
         self.check_formats()
         offered = decode_bundle(bundle)
-        fresh, stands = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
+        fresh, stands = sort_in(self._history, self._epochs, self._rivals, map(decode, offered.rosters))
         if fork := [side for side in stands if is_open(self._history, side, self._declined)]:
             self._keep(longest([*self._rivals, *fork]))
             others = ", ".join(f"{side[-1].hash.hex()[:8]} (epoch {side[-1].epoch})" for side in self._rivals)

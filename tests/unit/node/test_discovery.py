@@ -53,8 +53,8 @@ async def test_why_bonjour_is_not_available_is_said(number: int, said: str) -> N
     ],
 )
 def test_a_hostile_name_is_cleaned(name: bytes, shown: str) -> None:
-    sighting = read_sighting({b"id": RAW, b"name": name}, ADDRESS, 4717)
-    assert sighting == Sighting(device_id=ID, name=Clean(shown), host=ADDRESS[0], port=4717)
+    sighting = read_sighting({b"id": RAW, b"name": name, b"v": name}, ADDRESS, 4717)
+    assert sighting == Sighting(device_id=ID, name=Clean(shown), version=shown, hosts=(*ADDRESS,), port=4717)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,5 @@ def test_no_record_raises_and_no_control_character_gets_through(
     sighting = read_sighting(properties, addresses, port)
     if sighting is not None:
         assert sighting.name == clean_name(sighting.name)
+        assert sighting.version in ("", clean_name(sighting.version))
         assert len(parse_text_id(sighting.device_id)) == 16

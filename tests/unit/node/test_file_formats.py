@@ -31,11 +31,13 @@ from core.node.service import Node
 from core.requests.conversations import ChatOptions, Conversation
 from core.settings import GB, Home, HomeFile
 from core.trust.api_keys import ApiKeys
+from core.trust.file_formats import JsonFile
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
 from core.trust.sealed_files import write_sealed
 from core.trust.seen_macs import SeenMacs
+from core.version import RELEASE
 from tests.support.home_files import in_format
 from tests.support.macs import bundle, chain, mac
 from tests.support.session_files import SESSION
@@ -207,3 +209,24 @@ def test_profiles_and_the_files_of_a_model_are_not_written_over(config: NodeConf
     assert {path.read_bytes() for path in folder.iterdir()} == {head}
     with pytest.raises(BadModel):
         read_map(folder)
+
+
+def test_an_older_file_is_migrated_and_copied_before_it_is_replaced(tmp_path: Path) -> None:
+    was = JsonFile[list[str]](HomeFile("x.json", 1), list[str])
+    steps = (lambda old: b'{"names":%s}' % old, lambda old: old.replace(b"names", b"macs"))
+    now = JsonFile[dict[str, list[str]]](HomeFile("x.json", 3), dict[str, list[str]], migrations=steps)
+    path, kept = tmp_path / "x.json", tmp_path / f"before-{RELEASE}"
+    was.write(path, ["mini"])
+    old = path.read_bytes()
+    assert now.read(path) == {"macs": ["mini"]}
+    kept.write_bytes(b"in the way")
+    with pytest.raises(MaclusterError):
+        now.write(path, {"macs": []})
+    assert path.read_bytes() == old, "what can't be copied is not replaced"
+    kept.unlink()
+    for macs in (["a"], ["b"]):
+        now.write(path, {"macs": macs})
+        assert now.read(path) == {"macs": macs}
+    assert was.read(kept / "x.json") == ["mini"]
+    with pytest.raises(AssertionError):
+        JsonFile(HomeFile("x.json", 2), dict)

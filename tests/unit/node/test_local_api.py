@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
+import core.version
 from core.errors import NodeError, Problem, UsageError
 from core.events import Snapshot, TokenEvent
 from core.node.base.bus import Bus
@@ -25,7 +26,6 @@ from core.requests.conversations import (
     ChatOptions,
     Conversation,
     ConversationId,
-    ConversationTitle,
     SavedSession,
     SessionName,
 )
@@ -91,12 +91,12 @@ async def test_a_conversation_is_kept_read_renamed_and_deleted_at_one_path(tmp_p
     options = ChatOptions(sampling=Sampling(logit_bias={7: -1.5}, temperature=1), stop=("x",))
     said = Conversation(id=ID, title="A trip", created_at=1, changed_at=2, options=options)
     async with serving(tmp_path, conversations=Conversations(tmp_path / "kept", b"s" * 32)) as (client, _):
-        assert (await client.keep_conversation(said)).title == "A trip"
+        await client.keep_conversation(said)
         assert await client.conversation(ConversationId(id=ID)) == said
-        await client.rename_conversation(ConversationTitle(id=ID, title="Home"))
+        await client.keep_conversation(msgspec.structs.replace(said, title="Home"))
         assert [each.title for each in await client.conversations()] == ["Home"]
         with pytest.raises(UsageError):
-            await client.rename_conversation(ConversationTitle(id=ID, title=""))
+            await client.keep_conversation(msgspec.structs.replace(said, keep=3))
         await client.delete_conversation(ConversationId(id=ID))
         assert await client.conversations() == []
         with pytest.raises(UsageError):
@@ -189,6 +189,22 @@ async def test_every_reply_names_the_version(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, _):
         for path in ("/v1/nothing", "/v1/sessions/x"):
             assert (await client._http.get(path)).headers[HEADER] == f"{program_version()}; local=1"
+
+
+async def test_a_command_that_would_misunderstand_this_node_is_refused_but_may_restart_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.version, "LOCAL", (2, 3))
+    async with serving(tmp_path) as (client, _):
+        for said, is_refused in (("0.0.1; local=1", True), ("0.0.1; local=2", False), ("0.0.1", False), ("", False)):
+            for path in ("/v1/nothing", "/v1/restart"):
+                reply = await client._http.get(path, headers={HEADER: said})
+                assert reply.headers[HEADER] == f"{program_version()}; local=3"
+                if is_refused and path != "/v1/restart":
+                    what = f"The node runs {program_version()}, this is 0.0.1: start the newer macluster."
+                    assert msgspec.json.decode(reply.content, type=Problem).what == what
+                else:
+                    assert reply.status_code in (404, 405), "its path or method decides"
 
 
 async def test_a_body_that_is_no_utf_8_is_wrong_use(tmp_path: Path) -> None:

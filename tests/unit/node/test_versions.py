@@ -51,8 +51,11 @@ def test_what_keeps_two_macs_apart_is_said_with_the_line_to_type_on_the_older_on
     assert problem
     assert f"mini has {what}" in problem.what
     known = where == "mini" and theirs.installed_by == "uv tool"
-    update = "uv tool upgrade macluster" if known else "pip install --upgrade macluster"
-    assert problem.fix == f"On {where}: `{update}`, then `macluster restart`."
+    isolated, other = (
+        "`uv tool upgrade macluster`, then `macluster restart`",
+        "type the lines that `macluster update` prints",
+    )
+    assert problem.fix == f"On {where}: {isolated if known else other}."
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from core.trust.private_files import write_private
 from core.trust.roster.bundle import decode_bundle
 from core.trust.roster.changes import add, affirm, demote, promote, rename, revoke
 from core.trust.roster.forks import MAX_DEPTH, MAX_RIVALS
-from core.trust.roster.format import Roster
+from core.trust.roster.format import Roster, decode
 from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, chain, mac, member_of
 from tests.support.search import SEARCH
@@ -63,8 +63,7 @@ class Home:
 
     def take(self, sent: bytes) -> None:
         """Adopt a bundle, or learn of a fork."""
-        rosters = decode_bundle(sent).rosters
-        self.heard |= {roster.hash for roster in rosters}
+        self.heard |= {decode(roster).hash for roster in decode_bundle(sent).rosters}
         with suppress(RosterFork):
             self.store.adopt(sent)
         if self.first is None:

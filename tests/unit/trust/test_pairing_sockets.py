@@ -211,10 +211,10 @@ async def test_two_macs_without_a_common_version_say_so_before_anybody_types_dig
     async with window(1, stores[1], asked) as server:
         server._session = dataclasses.replace(server._session, greeting=later)
         with pytest.raises(
-            OtherVersion, match=r"mac1 has macluster 0\.3\.0, this Mac macluster 0\.1\.0.*On this Mac: `"
+            OtherVersion, match=r"mac1 has macluster 0\.3\.0, this Mac macluster 0\.1\.0.*On this Mac: "
         ):
             await offer_pairing(HOST, server.port, here)
-        with pytest.raises(PairingError, match=r"mac0 has macluster 0\.1\.0.*, this Mac macluster 0\.3\.0.*On mac0: `"):
+        with pytest.raises(PairingError, match=r"mac0 has macluster 0\.1\.0.*, this Mac macluster 0\.3\.0.*On mac0: "):
             await server.wait()
     assert [files(store) for store in stores[:2]] == [[], []]
 

@@ -10,7 +10,7 @@ from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import device_id_of
 from core.trust.roster.bundle import decode_bundle
 from core.trust.roster.changes import add, affirm, promote, revoke
-from core.trust.roster.format import Role, Roster
+from core.trust.roster.format import Role, Roster, decode
 from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, certificate, chain, cluster, mac, member_of, signed
 
@@ -116,7 +116,7 @@ def test_certificates_of_strangers_are_left_out(tmp_path: Path) -> None:
 def test_bundles_since_an_epoch_and_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = RosterStore(tmp_path / "r")
     store.adopt(bundle(chain(6), *(mac(n).certificate_der for n in range(6))))
-    assert [r.epoch for r in decode_bundle(store.bundle(5)).rosters] == [5, 6]
+    assert [decode(r).epoch for r in decode_bundle(store.bundle(5)).rosters] == [5, 6]
     assert len(store.bundle()) <= MAX_CONTROL_BODY
     monkeypatch.setattr("core.trust.roster.store.MAX_CONTROL_BODY", len(store.bundle()) - 1)
     other = RosterStore(tmp_path / "other")

@@ -346,15 +346,23 @@ class Shelf(StillNode):
     def __init__(self) -> None:
         super().__init__(READY)
         self.kept: list[Conversation] = []
+        self.sent: list[Conversation] = []
         self.tries = 0
         self.problem: NodeError | None = None
 
-    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+    async def keep_conversation(self, conversation: Conversation) -> None:
         self.tries += 1
         if self.problem:
             raise self.problem
+        self.sent.append(conversation)
+        if keep := conversation.keep:
+            if not (before := [one for one in self.kept if one.id == conversation.id])[-1:]:
+                raise UsageError("It is not here.")
+            if before[-1].changed_at != conversation.since:
+                raise UsageError("It was changed elsewhere.")
+            turns = (*before[-1].turns[:keep], *conversation.turns)
+            conversation = msgspec.structs.replace(conversation, turns=turns, keep=0, since=0.0)
         self.kept.append(conversation)
-        return ConversationInfo(id=conversation.id)
 
 
 async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
+import core.version
 from core.errors import NodeError, NodeUnreachable, VersionsDiffer
 from core.events import Snapshot, TokenEvent, encode_event
 from core.requests.answers import ChatRequest, Message
@@ -63,6 +64,19 @@ async def test_the_same_fault_of_a_node_of_this_version_is_its_defect(status: in
     async with client_of(status, b"?", program_version()) as client:
         with pytest.raises(NodeError, match=r"See its log\."):
             await client.trust()
+
+
+async def test_replies_that_this_version_would_misunderstand_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, report = f"The node runs {OLDER}, this is .*: `macluster restart`", RestartReport(version=OLDER, started_at=1)
+    async with client_of(200, msgspec.json.encode(TRUST), OLDER) as client:
+        await client.trust()
+        monkeypatch.setattr(core.version, "LOCAL", (2, 2))
+        with pytest.raises(VersionsDiffer, match=said):
+            await client.trust()
+        with pytest.raises(VersionsDiffer, match=said):
+            await anext(client.events())
+    async with client_of(200, msgspec.json.encode(report), OLDER) as client:
+        assert await client.restart(RestartOrder()) == report
 
 
 async def test_unknown_fields_of_a_reply_are_ignored() -> None:
