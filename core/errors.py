@@ -263,6 +263,7 @@ class Busy(NodeError):
     """The queue is full, or another load is running."""
 
     fix_by_default = "Wait for it to finish, or cancel it."
+    retry_s = 1  # seconds until another try makes sense
 
 
 def error_from(problem: Problem) -> MaclusterError:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Logprob, Moment, Rate, Seconds, Size
+from core.numbers import Logprob, Moment, Positive, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
@@ -458,18 +458,23 @@ class ApiClients(Event, frozen=True, kw_only=True, tag="ApiClients"):
     clients: tuple[ApiClient, ...] = ()
 
 
-class LedPlan(Value, frozen=True, kw_only=True):
+class LedFacts(Value, frozen=True, kw_only=True):
+    """Facts about a plan, from the Mac that leads it."""
+
+    status: PlanStatus = "ready"
+    answers: Size = 0  # run or wait there
+    rows: Positive = DEFAULT_ROWS  # requests at a time
+    context: Size = 0  # tokens; 0: not told
+    takes_relayed: bool = False  # that Mac answers requests that other Macs relay
+
+
+class LedPlan(LedFacts, frozen=True, kw_only=True):
     """A plan that another paired Mac leads."""
 
     head: str  # device id of that Mac
     led_by: str  # its name
     model: str
     fingerprint: str = ""  # of the model, hex; "": not told
-    status: PlanStatus = "ready"
-    answers: Size = 0  # run or wait there
-    rows: Size = DEFAULT_ROWS
-    context: Size = 0  # tokens; 0: not told
-    relays: bool = True  # that Mac answers what is asked on this one
     plan: Plan | None = None  # if this Mac holds layers of it
 
 
@@ -541,6 +546,14 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
     elsewhere: tuple[LedPlan, ...] = ()
     outdated: str = ""  # sentence: macluster was updated or removed while this node runs
 
+    @property
+    def is_working(self) -> bool:
+        """Whether this Mac answers, loads, recovers, copies or pairs."""
+        pairs = self.pairing is not None and self.pairing.state in ("waiting", "compare")
+        copies = any(each.state != "paused" for each in self.transfers)
+        recovers = self.recovery is not None and self.recovery.state != "parked"
+        return self.is_answering or recovers or copies or pairs or self.plan_status == "loading"
+
     def name_of(self, device_id: str) -> str:
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
 
@@ -565,7 +578,7 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         """Whether this Mac's chat can ask: the status of its own plan, else of its host's."""
         if self.host is None:
             return self.plan_status
-        return self.host.status if self.host.relays else "none"
+        return self.host.status if self.host.takes_relayed else "none"
 
     @property
     def chat_model(self) -> str:

@@ -62,7 +62,8 @@ class ControlLink:
         self.remote_host, self.local_host = wire.remote_host, wire.local_host
         self.stand, self.peer_stand = stands
         self.peer_points = [self.peer_stand]
-        self._is_open = self.stand == self.peer_stand
+        self._told, self._heard = {self.stand}, {self.peer_stand}
+        self._is_open = not self.epochs_differ
 
     @property
     def epochs_differ(self) -> bool:
@@ -85,7 +86,8 @@ class ControlLink:
             stand = decode_bundle(body).stand
             self._put(kind, body)
             self.stand = stand
-            self._open_if(not self.epochs_differ)
+            self._told.add(stand)
+            self._open_if(not self._told.isdisjoint(self._heard))
         elif self._is_open or kind is FrameType.GREETING:
             self._put(kind, body)
         elif len(self._held) < HELD_FRAMES:
@@ -107,7 +109,8 @@ class ControlLink:
             if kind is FrameType.ROSTER:
                 reported = decode_bundle(body)
                 self.peer_stand, self.peer_points = reported.stand, [reported.stand, *reported.points]
-                self._open_if(not self.epochs_differ)
+                self._heard.add(reported.stand)
+                self._open_if(not self._told.isdisjoint(self._heard))
             elif not self._is_open and kind not in (FrameType.RESUME, FrameType.GREETING):
                 raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")
         except MaclusterError:
@@ -142,7 +145,9 @@ class ControlLink:
         self._sent.bytes += HEADER.size + len(body) + TAG_BYTES
 
     def _open_if(self, is_equal: bool) -> None:
-        """Release held frames once the rosters match. Later roster changes don't hold frames back."""
+        """Release held frames once the rosters match. Later roster changes don't hold frames back, not even one that
+        crosses the other end's answer.
+        """
         self._is_open |= is_equal
         while self._is_open and self._held:
             self._put(*self._held.pop(0))

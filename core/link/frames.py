@@ -27,11 +27,10 @@ class FrameType(IntEnum):
     a data link refuses each frame that is not expected.
     """
 
-    # reserved: 0x0A session stop, 0x0D session end
+    # reserved: 0x04 pong (a ping answers the last one), 0x0A session stop, 0x0D session end
     HELLO = 0x01
     HELLO_ACK = 0x02
     PING = 0x03
-    PONG = 0x04
     GREETING = 0x05
     TENSOR_BOOTSTRAP = 0x07
     PROMPT_TOKENS = 0x08

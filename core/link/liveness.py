@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 BEAT_S: Final = 0.5
+RESTS: Final = 4  # times longer are beats, and silences that count, while nothing runs on both Macs of a link
 SUSPECT_S: Final = 1.2
 DEAD_S: Final = 2.5
 LATE_S: Final = 1.0
@@ -27,7 +28,7 @@ WEIGHT: Final = 1 / 8
 
 
 class Suspected(msgspec.Struct, frozen=True):
-    """No frame from this Mac for `SUSPECT_S`."""
+    """No frame from this Mac for `SUSPECT_S`, or `RESTS` times that at rest."""
 
     device_id: str
 
@@ -39,7 +40,7 @@ class Well(msgspec.Struct, frozen=True):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """No frame from this Mac for `DEAD_S`; it is no longer watched."""
+    """No frame from this Mac for `DEAD_S`, or `RESTS` times that at rest; it is no longer watched."""
 
     device_id: str
     silence_s: float
@@ -57,7 +58,7 @@ LivenessChange = Suspected | Well | Dead | Slept
 class Liveness:
     """Judges linked Macs by their silence. When a link ends, call `remove`: that is certain at once.
 
-    `due` is the time of the next tick: a beat later, or when a silence reaches its limit. A tick over `LATE_S` late
+    `due` is the time of the next tick: the next beat, or when a silence reaches its limit. A tick over `LATE_S` late
     restarts all clocks. So a Mac is suspected in an earlier tick before it is dead, and dead at the first punctual tick
     after `DEAD_S` of silence.
     """
@@ -65,6 +66,7 @@ class Liveness:
     def __init__(self) -> None:
         self._seen_at: dict[str, float] = {}
         self._suspects: set[str] = set()
+        self._resting: set[str] = set()
         self.due = math.inf
 
     @property
@@ -83,6 +85,18 @@ class Liveness:
     def remove(self, device_id: str) -> None:
         self._seen_at.pop(device_id, None)
         self._suspects.discard(device_id)
+        self._resting.discard(device_id)
+
+    def pace(self, device_id: str, now: float, *, rests: bool) -> None:
+        """Whether beats of that Mac are `RESTS` times slower. When they no longer are, its silence until now was right,
+        unless it is suspected.
+        """
+        if rests:
+            self._resting.add(device_id)
+        elif device_id in self._resting:
+            self._resting.discard(device_id)
+            if device_id not in self._suspects:
+                self.note_sign(device_id, now)
 
     def note_sign(self, device_id: str, now: float) -> None:
         if device_id in self._seen_at:
@@ -96,16 +110,21 @@ class Liveness:
             changes.append(Slept(late_s))
         for device_id in self.watched:
             changes += self._judge(device_id, now)
-        limits = [at + (DEAD_S if mac in self._suspects else SUSPECT_S) for mac, at in self._seen_at.items()]
-        self.due = min([now + BEAT_S, *limits])
+        limits = [at + self._limit_s(mac, is_last=mac in self._suspects) for mac, at in self._seen_at.items()]
+        beat_s = BEAT_S * (RESTS if self._resting and self._resting == self._seen_at.keys() else 1)
+        # all loops of a node wake at multiples of their time, so at once
+        self.due = min([(now // beat_s + 1) * beat_s, *limits])
         return changes
+
+    def _limit_s(self, device_id: str, *, is_last: bool) -> float:
+        return (DEAD_S if is_last else SUSPECT_S) * (RESTS if device_id in self._resting else 1)
 
     def _judge(self, device_id: str, now: float) -> list[LivenessChange]:
         seen_at, was_suspect = self._seen_at[device_id], device_id in self._suspects
-        if now >= seen_at + DEAD_S:
+        if now >= seen_at + self._limit_s(device_id, is_last=True):
             self.remove(device_id)
             return [Dead(device_id, now - seen_at)]
-        is_suspect = now >= seen_at + SUSPECT_S
+        is_suspect = now >= seen_at + self._limit_s(device_id, is_last=False)
         if is_suspect == was_suspect:
             return []
         if is_suspect:

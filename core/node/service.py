@@ -15,6 +15,7 @@ from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.prevent_sleep import stays_awake
 from core.node.base.last_run import read_last_run, record_led
+from core.node.base.tasks import next_look
 from core.node.config import NodeConfig
 from core.node.disks.leftover_files import sweep
 from core.node.parts import NodeParts
@@ -118,18 +119,18 @@ class Node:
                 self._remember()
             if (counters := self._counters()) != parts.node.bus.now.counters:
                 parts.node.bus.publish(counters)
-            await asyncio.sleep(LOOK_S)
+            await next_look(LOOK_S)
 
     async def _look_at_memory(self) -> None:
         while True:
             self.parts.peers.table.look()
-            await asyncio.sleep(LOOK_S)
+            await next_look(LOOK_S)
 
     async def _look_at_networks(self) -> None:
         while True:
             await self.parts.peers.networks.look()
             self.parts.ring.member.follow_paths()
-            await asyncio.sleep(LOOK_S)
+            await next_look(LOOK_S if self.parts.node.bus.now.is_working else 2 * LOOK_S)
 
     async def _keep_awake(self) -> None:
         parts, own = self.parts, self.parts.node.identity.text_id
@@ -137,7 +138,7 @@ class Node:
             copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.node.bus.now.transfers)
             is_in_use = copies or parts.peers.worker.plan is not None
             parts.awake.keep(wanted=stays_awake(self._config.awake, is_in_use=is_in_use))
-            await asyncio.sleep(LOOK_S)
+            await next_look(LOOK_S)
 
     def _counters(self) -> Counters:
         parts = self.parts

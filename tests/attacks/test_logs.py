@@ -14,7 +14,7 @@ from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogEntry, LogReply, LogRequest
+from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogEntry, LogReply, LogRequest, Ping
 from core.node.peers.peer_logs import PeerLogs
 from tests.support.contexts import context_of
 from tests.support.macs import cluster, mac
@@ -44,6 +44,7 @@ class HostileReader:
 
     async def flood(self) -> None:
         """Send endless lines, with questions in between."""
+        await self._link.send(*to_frame(Ping(sent=0.0, logged=1 << 50)))
         while True:
             await self._link.send(*to_frame(FLOOD))
             await self._link.send(*to_frame(LogRequest(run=0, after=0)))

@@ -29,7 +29,7 @@ from core.node.disks.messages import (
     HoldsRequest,
     PeerCopyRequest,
 )
-from core.node.peers.messages import Ping, Pong, Status
+from core.node.peers.messages import Ping, Status
 from core.numbers import MOST
 from core.requests.plans import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.slow
 WAIT_S = 120.0
 HOSTILE, VICTIM = sorted(range(2), key=lambda number: mac(number).device_id)  # the lower one dials
 LINKS = ByteLinks(mac(HOSTILE), cluster, lambda _: (), HOST)
-POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=False, rtts={})
+POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=False)
 
 
 class Evil:
@@ -54,6 +54,7 @@ class Evil:
 
     def __init__(self, link: ControlLink, status: Status, folder: Path | None = None) -> None:
         self.link, self.status, self._folder = link, status, folder
+        self.rtts: dict[str, float] = {}
 
     async def say(self, message: NodeMessage) -> None:
         await self.link.send(*to_frame(message))
@@ -69,7 +70,7 @@ class Evil:
     def _answers(self, message: NodeMessage) -> list[NodeMessage]:
         match message:
             case Ping(sent=sent):
-                return [Pong(sent=sent, status=self.status)]
+                return [Ping(sent=sent, answers=sent, status=self.status, rtts=self.rtts)]
             case HoldsRequest() if self._folder:
                 return [Holds(models=(self.held,))]
             case BytesRequest(number=number) if self._folder:
@@ -176,17 +177,18 @@ async def test_absurd_numbers_of_a_paired_mac_end_its_link_and_no_screen(model: 
     home = paired_home(tmp_path, VICTIM)
     words = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root)]
     most = dict.fromkeys(("memory_bytes", "used_bytes", "worker_rss_bytes", "spare_rss_bytes", "step"), MOST)
-    status = msgspec.structs.replace(POOR, **most, rtts={mac(VICTIM).text_id: 3600.0})
+    status = msgspec.structs.replace(POOR, **most)
     async with running_node(home, "--no-multicast", "--models", str(model), has_worker=True) as watch:
-        _, body = to_frame(Pong(sent=1.0, status=POOR))
+        _, body = to_frame(Ping(sent=1.0, status=POOR))
         for number in ABSURD:
             for field in (b'"sent":1.0', b'"memory_bytes":%d' % POOR.memory_bytes):
                 async with evil(watch, POOR) as hostile:
                     await hostile.link.send(
-                        FrameType.PONG, body.replace(field, field.partition(b":")[0] + b":" + number)
+                        FrameType.PING, body.replace(field, field.partition(b":")[0] + b":" + number)
                     )
                     await hostile.link.wait_closed()
-        async with evil(watch, status):
+        async with evil(watch, status) as hostile:
+            hostile.rtts = {mac(VICTIM).text_id: 3600.0}
             await watch.until(lambda w: any(p.memory_bytes == MOST for p in w.now.peers), WAIT_S, "Hearing the member")
             for command in (["status"], ["plan", "good"]):
                 with Terminal([*words, *command], {}) as terminal:

@@ -12,7 +12,7 @@ import pytest
 from core.events import Peer
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
-from core.node.peers.messages import Ping, Pong
+from core.node.peers.messages import Ping
 from core.trust.identity import text_id
 from tests.attacks.victim import (
     SIZE,
@@ -86,7 +86,7 @@ async def honest_link_stands(victim: Victim, observer: Observer, claimed: str) -
         pass
     ping = from_frame(*frame)
     assert isinstance(ping, Ping)
-    await link.send(*to_frame(Pong(sent=ping.sent, status=STATUS)))
+    await link.send(*to_frame(Ping(sent=ping.sent, answers=ping.sent, status=STATUS)))
 
     def is_there(_: Watch) -> bool:
         found = peer(observer, claimed)

@@ -16,7 +16,7 @@ from core.events import TokenEvent
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
-from core.node.peers.messages import Ping, Pong
+from core.node.peers.messages import Ping
 from core.node.ring.messages import StageLost
 from core.requests.plans import LoadRequest
 from core.trust.identity import text_id
@@ -73,9 +73,7 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
 
 async def speak(link: ControlLink) -> None:
     """Send hostile texts in every message of a paired Mac with room for them. Its budget is zero: it is in no plan."""
-    status = msgspec.structs.replace(
-        STATUS, name=payloads("SAID")[0], chip="".join(payloads("CHIP")), budget_bytes=0, rtts={}
-    )
+    status = msgspec.structs.replace(STATUS, name=payloads("SAID")[0], chip="".join(payloads("CHIP")), budget_bytes=0)
     problem = Problem(kind=payloads("KIND")[0], what="".join(payloads("FAULT")), fix="".join(payloads("CURE")))
     await link.send(*to_frame(StageLost(plan_gen=1, problem=problem)))
     while True:
@@ -83,7 +81,7 @@ async def speak(link: ControlLink) -> None:
         if kind is FrameType.PING:
             message = from_frame(kind, body)
             assert isinstance(message, Ping)
-            await link.send(*to_frame(Pong(sent=message.sent, status=status)))
+            await link.send(*to_frame(Ping(sent=message.sent, answers=message.sent, status=status)))
 
 
 def macluster(victim: Victim, *said: str) -> Terminal:

@@ -13,7 +13,7 @@ from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, RosterArrived
-from core.node.peers.messages import Greeting, Status
+from core.node.peers.messages import Greeting, Ping, Status
 from core.node.peers.own_mac import OwnMac
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
@@ -36,6 +36,7 @@ class Contact:
         self.is_over = False
         self.since = own.network.loop.now
         self.status: Status | None = None
+        self.rtts: dict[str, float] = {}
         self.greeting: Greeting | None = None
         self.rtt_s = 0.001
         self.goodbye = ""
@@ -173,7 +174,7 @@ class Mesh:
         self._plan_beat()
         if contact.other and contact.other.own._store.current is not self._store.current:
             self._put(contact, self._store.bundle())
-        self._put(contact, self._own.status(dict.fromkeys(self.contacts, contact.rtt_s)))
+        self._put(contact, Ping(sent=0.0, status=self._own.status(), rtts=dict.fromkeys(self.contacts, contact.rtt_s)))
         self._read(contact)
 
     def _arrived(self, contact: Contact, word: object) -> None:
@@ -206,8 +207,8 @@ class Mesh:
                 return
             case bytes():
                 await self._adopt(contact, word)
-            case Status():
-                contact.status = word
+            case Ping(status=status, rtts=rtts):
+                contact.status, contact.rtts = status, rtts
                 self._changed(contact.device_id)
             case EOFError():
                 self._end(contact, "The control link ended.")

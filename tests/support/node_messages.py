@@ -32,7 +32,6 @@ from core.node.peers.messages import (
     NotKnown,
     PeerSpeedRequest,
     Ping,
-    Pong,
     Probed,
     SpeedMoved,
     SpeedResultSent,
@@ -81,7 +80,6 @@ STATUS = Status(
     worker_pid=None,
     worker_rss_bytes=0,
     spare_rss_bytes=0,
-    rtts={mac_id(1): 0.001},
     has_model=True,
     step=2**40,
     leads=Leads(model="toy", rows=8, takes_relayed=True),
@@ -127,8 +125,7 @@ RELAYED: list[Wanted | Relayed] = [
 EVERY: list[NodeMessage] = [
     Greeting(version="0.1.0", wire=(1, 2), compute="c" * 16, mlx="0.32.4", caps=("far",), installed_by="uv"),
     NotKnown(frame=22, what="Version 0.1.0 of macluster has no such message."),
-    Ping(sent=12.5),
-    Pong(sent=12.5, status=STATUS),
+    Ping(sent=12.5, answers=12.0, held_s=0.25, rests=True, logged=7, status=STATUS, rtts={mac_id(1): 0.001}),
     PrepareStage.of(plan_of(3), 2),
     Prepared(plan_gen=100, port=4718),
     Checked(plan_gen=100, files=FILES),
@@ -179,4 +176,4 @@ from_frame = MessageDecoder(*KINDS).decode
 
 def other_messages(handle: Callable[[str, NodeMessage], Awaitable[None]]) -> list[MessageRow]:
     """Rows for all messages that a mesh passes on."""
-    return [MessageRow(kind, handle) for kind in KINDS if kind not in (Greeting, NotKnown, Ping, Pong, Bye)]
+    return [MessageRow(kind, handle) for kind in KINDS if kind not in (Greeting, NotKnown, Ping, Bye)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,8 @@ from core.errors import NodeError
 from core.settings import DEVICE
 from core.text import clean_text
 
-# environment variables: the pipe for the hello, and the parent process
+# environment variable: the line for the hello, which ends with the parent
 HELLO: Final = "MACLUSTER_HELLO"
-PARENT: Final = "MACLUSTER_PARENT"
 START_S: Final = 60.0
 MAX_WORDS: Final = 300
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
@@ -38,7 +38,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 def environment() -> dict[str, str]:
     """Environment of a child that handles foreign files, without the user's variables."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, PARENT: str(os.getpid()), **OFFLINE}
+    return {**kept, **OFFLINE}
 
 
 def without_secrets() -> dict[str, str]:
@@ -47,19 +47,21 @@ def without_secrets() -> dict[str, str]:
 
 
 class ChildStart:
-    """Command and `subprocess` options of one child; `env` replaces `environment()`. Call `close` after the start."""
+    """Command and `subprocess` options of one child; `env` replaces `environment()`. Call `close` after the start, and
+    keep this object as long as the child is to run.
+    """
 
     def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.command = command_of(module, *arguments)
         self._module = module
-        self._hello, self._theirs = os.pipe()
+        self._hello, self._theirs = (end.detach() for end in socket.socketpair())
         os.set_blocking(self._hello, False)
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 – closed with this object
         env = {**(environment() if env is None else env), HELLO: str(self._theirs)}
         self.options: dict[str, Any] = {"stderr": self.stderr, "env": env, "pass_fds": (self._theirs,)}
 
     def close(self) -> None:
-        """Close the child's end of the pipe in this process."""
+        """Close the child's end of the line in this process."""
         if self._theirs >= 0:
             os.close(self._theirs)
             self._theirs = -1
@@ -120,11 +122,13 @@ def start_fault(module: str, *arguments: str) -> NodeError | None:
     return start.fault()
 
 
-def say_hello() -> None:
-    """In the child, after its imports: report the start. Later output to standard error is discarded."""
+def say_hello() -> int | None:
+    """In the child, after its imports: report the start. Later output to standard error is discarded. Returns the line
+    to the parent, which says nothing and ends with it; None if started by hand.
+    """
     if hello := os.environ.pop(HELLO, ""):
         os.write(int(hello), b".")
-        os.close(int(hello))
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
         os.close(nowhere)
+    return int(hello) if hello else None

@@ -22,7 +22,7 @@ import psutil
 
 from core.errors import BadModel, MaclusterError
 from core.events import Value
-from core.models.files.child_start import PARENT, ChildStart, say_hello, starting
+from core.models.files.child_start import ChildStart, say_hello, starting
 from core.pipe_messages import READ_BYTES
 from core.settings import MIB
 
@@ -30,7 +30,6 @@ POLL_S: Final = 0.01
 END_S: Final = 1.0  # that a child takes to end after its answer
 # what helps where the Mac may have been busy, or a file of the model makes its process fail
 TRY_AGAIN: Final = "Try again. If that fails too, choose another version of the model."
-_PARENT_POLL_S: Final = 0.2
 # signals that end a child which exceeds its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 
@@ -113,14 +112,15 @@ def allow(seconds: int) -> None:
 
 def end_with_parent() -> None:
     """In the child: say hello, and end when the parent is gone. Disables core files."""
-    say_hello()
+    line = say_hello()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=_end_with, args=(int(os.environ.get(PARENT, os.getppid())),), daemon=True).start()
+    if line is not None:
+        threading.Thread(target=_end_with, args=(line,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_S)
+def _end_with(line: int) -> None:
+    with suppress(OSError):
+        os.read(line, 1)
     os._exit(1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from core.events import AnyEvent, Snapshot
 from core.snapshot import apply
@@ -18,10 +18,18 @@ class Bus:
     def __init__(self) -> None:
         self.now = Snapshot(version=program_version())
         self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # value: the request followed, "" for all
+        self._on_work: list[Callable[[], None]] = []
+
+    def on_work(self, handle: Callable[[], None]) -> None:
+        """Call `handle` whenever this Mac begins to do something."""
+        self._on_work.append(handle)
 
     def publish(self, event: AnyEvent) -> None:
         """Fold the event into `now` and pass it to every reader; a reader that is too slow is dropped."""
-        self.now = apply(self.now, event)
+        was_working, self.now = self.now.is_working, apply(self.now, event)
+        if self.now.is_working and not was_working:
+            for handle in self._on_work:
+                handle()
         request_id = getattr(event, "request_id", "")
         for queue, wanted in list(self._readers.items()):
             if wanted and wanted != request_id:

@@ -32,7 +32,7 @@ class Journal:
         self._bus = bus
         self.run = secrets.randbits(48)  # identifies this start of the node; its lines count from 1
         self._kept: deque[LogLine] = deque(maxlen=LOG_LINES_KEPT)
-        self._written = 0
+        self.written = 0  # lines since the start of the node
 
     def info(self, text: str) -> None:
         self.write("INFO", text)
@@ -48,12 +48,12 @@ class Journal:
         with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
             self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})
         self._kept.append(line)
-        self._written += 1
+        self.written += 1
         self._bus.publish(line)
 
     def after(self, number: int, most: int) -> tuple[int, tuple[LogLine, ...]]:
         """Up to `most` of the kept lines after line `number`, and the number of the last of them."""
-        gone = self._written - len(self._kept)
+        gone = self.written - len(self._kept)
         first = max(number, gone)
         lines = tuple(islice(self._kept, first - gone, first - gone + most))
         return first + len(lines), lines

@@ -43,6 +43,11 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def next_look(every_s: float) -> None:
+    """Sleep until the clock shows a multiple of `every_s`: an idle node's loops then wake it all at once."""
+    await asyncio.sleep(every_s - asyncio.get_running_loop().time() % every_s)
+
+
 class Restarts(NamedTuple):
     """Number of restarts of a loop; `since`: its first failure, in seconds since the epoch."""
 

@@ -15,6 +15,7 @@ from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.models.files.layers_on_disk import layers_text
 from core.node.base.bus import Bus
 from core.node.base.node_message import MAX_MODEL_NAME
+from core.node.base.tasks import next_look
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import OnePerMac
@@ -48,7 +49,7 @@ class ModelInventory:
     async def watch(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(LOOK_S)
+            await next_look(LOOK_S)
 
     async def look(self, asker: str = "", number: int = 0) -> None:
         """Scan the disk now and send changes; the Mac `asker`, with request `number`, always gets the list."""

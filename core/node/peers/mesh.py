@@ -15,7 +15,7 @@ from core.errors import LinkError, LinkLost, MaclusterError, NotUnderstood, Othe
 from core.link.connection_admission import MAX_CONTROL_LINKS
 from core.link.control_link import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
-from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
+from core.link.liveness import BEAT_S, Dead, Liveness, LivenessChange, Slept, Suspected, Well
 from core.link.rekeyed_link import RekeyedLink
 from core.link.session import Kind
 from core.node.base.context import NodeContext
@@ -25,7 +25,7 @@ from core.node.base.signals import AwaitedSignal, Signal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.dialling import Dialling
 from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged
-from core.node.peers.messages import Bye, Greeting, Leads, NotKnown, Ping, Pong
+from core.node.peers.messages import Bye, Greeting, Leads, NotKnown, Ping, Status
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.path_rate import answer_burst
@@ -36,8 +36,12 @@ from core.trust.levels import carries_prompts
 
 SHORT_S = 5.0
 RESUME_S = 5.0
+REST_S = 5.0  # after the last message and the last step a Mac rests
+SOON_S = BEAT_S / 5  # between two beats if there is news
+NEAR: Final = 0.25  # of a round trip, and
+NEAR_S: Final = 0.0002  # seconds: smaller changes are not told
 # what Macs say to each other that have no version of messages in common
-LASTING: Final = frozenset({FrameType.GREETING, FrameType.PING, FrameType.PONG, FrameType.ROSTER, FrameType.BYE})
+LASTING: Final = frozenset({FrameType.GREETING, FrameType.PING, FrameType.ROSTER, FrameType.BYE})
 ANSWERED: Final = frozenset({FrameType.PLAN, FrameType.KEY_CHANGE})  # their senders wait, so they are refused
 MAX_TOLD: Final = 256
 
@@ -78,7 +82,7 @@ class Mesh:
 
     def __init__(self, node: NodeContext, book: AddressBook, own: OwnMac) -> None:
         self._identity, self._store, self._own = node.identity, node.store, own
-        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._signals, self._journal, self._tasks, self._bus = node.signals, node.journal, node.tasks, node.bus
         self._messages, self._key_limits = node.messages, node.config.key_limits
         self.address, self.port = "", 0
         self.greeting, self.ignored = own_greeting(), 0
@@ -87,10 +91,13 @@ class Mesh:
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
         self._is_over = False
-        self._liveness = Liveness()
+        self._liveness, self._stirred = Liveness(), asyncio.Event()
+        self._rests, self._active_at, self._step = False, monotonic(), 0
+        self._rtts: dict[str, float] = {}  # to the linked Macs, as sent to the others
         self.contacts: dict[str, LinkedMac] = {}
         self.dialling = Dialling(node, book, is_linked=self.contacts.__contains__, on_link=self._reached)
         node.signals.on(NetworksChanged, self._networks_changed)
+        node.bus.on_work(self.stir)
 
     async def start(self, host: str, port: int) -> int:
         self._server = await serve_control(
@@ -150,7 +157,14 @@ class Mesh:
         contact = self.contacts.get(device_id)
         if contact is None or (contact.is_apart and message.FRAME not in LASTING):
             return False
+        self._active_at = monotonic()
+        if self._rests:
+            self.stir()
         return await self._send_raw(contact, *to_frame(message))
+
+    def stir(self) -> None:
+        """Beat soon: this Mac begins to do something, or what it tells of itself changed."""
+        self._stirred.set()
 
     def why_apart(self, device_id: str) -> Problem | None:
         """Why a linked Mac can't hold layers of this Mac's plans; None if it can."""
@@ -214,6 +228,7 @@ class Mesh:
             known.rekeyed.close()
         self.contacts[device_id] = contact
         self._liveness.add(device_id, contact.since)
+        self.stir()
         self.dialling.linked(device_id)
         self._spawn("The reader of a link", self._listen(device_id, contact))
 
@@ -246,7 +261,7 @@ class Mesh:
             await contact.link.send(*to_frame(self.greeting))
             if self._is_behind(contact):
                 await self._send_roster(contact)
-            await contact.link.send(*to_frame(Ping(sent=monotonic())))
+            await contact.link.send(*to_frame(self._ping_to(contact, self._own.status())))
             while True:
                 kind, body = await contact.rekeyed.recv()
                 self._liveness.note_sign(device_id, monotonic())
@@ -301,7 +316,6 @@ class Mesh:
         return (
             receives(Greeting, self._greeted),
             receives(Ping, self._pinged),
-            receives(Pong, self._ponged),
             receives(Bye, self._left),
             receives(NotKnown, self._refused),
         )
@@ -323,15 +337,13 @@ class Mesh:
     def _rate(self, kind: FrameType) -> Rate:
         return BEATS if kind == FrameType.ROSTER else self._messages.rate(kind)
 
-    async def _pinged(self, device_id: str, ping: Ping) -> None:
+    def _pinged(self, device_id: str, ping: Ping) -> None:
         if contact := self.contacts.get(device_id):
-            await contact.link.send(*to_frame(Pong(sent=ping.sent, status=self._own.status(self._rtts()))))
-
-    def _ponged(self, device_id: str, pong: Pong) -> None:
-        if contact := self.contacts.get(device_id):
-            contact.timed(pong.sent, monotonic())
-            contact.status = pong.status
-            self._changed(device_id)
+            is_urgent = contact.rtt_s is None or (contact.rests and not ping.rests)
+            if contact.pinged(ping, monotonic()):
+                self._changed(device_id)
+            if is_urgent:
+                self.stir()
 
     async def _left(self, device_id: str, bye: Bye) -> None:
         if contact := self.contacts.get(device_id):
@@ -357,7 +369,8 @@ class Mesh:
 
     async def _beat(self) -> None:
         while True:
-            now = monotonic()
+            now, status = monotonic(), self._own.status()
+            self._look(now, status.step)
             for change in self._liveness.tick(now):
                 self._judged(change, now)
             for device_id in self._liveness.watched:
@@ -365,8 +378,25 @@ class Mesh:
                 self._renew(device_id, contact, now)
                 # a Mac that does not read must not delay the others
                 if contact.beat is None or contact.beat.done():
-                    contact.beat = self._spawn("A ping", self._ping(contact, now))
-            await asyncio.sleep(self._liveness.due - monotonic())
+                    contact.beat = self._spawn("A ping", self._ping(contact, status))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._liveness.due - monotonic()):
+                    await self._stirred.wait()
+                    await asyncio.sleep(now + SOON_S - monotonic())
+            self._stirred.clear()
+
+    def _look(self, now: float, step: int) -> None:
+        """Note whether anything runs here and on the other Macs, and the round trips that changed."""
+        if step != self._step or self._bus.now.is_working:
+            self._step, self._active_at = step, now
+        self._rests = now > self._active_at + REST_S
+        for device_id, contact in self.contacts.items():
+            self._liveness.pace(device_id, now, rests=self._rests and contact.rests)
+        measured = {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
+        self._rtts = {
+            mac: known if (known := self._rtts.get(mac)) and _is_near(known, rtt_s) else rtt_s
+            for mac, rtt_s in measured.items()
+        }
 
     def _judged(self, change: LivenessChange, now: float) -> None:
         match change:
@@ -397,15 +427,15 @@ class Mesh:
     def _changed(self, device_id: str) -> None:
         self._signals.emit(LinkedMacChanged(device_id))
 
-    def _rtts(self) -> dict[str, float]:
-        return {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
-
-    async def _ping(self, contact: LinkedMac, now: float) -> None:
+    async def _ping(self, contact: LinkedMac, status: Status) -> None:
         """Send a ping, or the roster while the rosters differ, since nothing else may be sent then."""
         if self._is_behind(contact):
             await self._send_roster(contact)
         else:
-            await self._send_raw(contact, *to_frame(Ping(sent=now)))
+            await self._send_raw(contact, *to_frame(self._ping_to(contact, status)))
+
+    def _ping_to(self, contact: LinkedMac, status: Status) -> Ping:
+        return contact.ping(monotonic(), status, self._rtts, rests=self._rests, logged=self._journal.written)
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._hold(self._tasks.spawn(name, work))
@@ -415,3 +445,7 @@ class Mesh:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+
+def _is_near(known_s: float, rtt_s: float) -> bool:
+    return abs(rtt_s - known_s) <= max(NEAR * known_s, NEAR_S)

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 
 from core.errors import Problem, ProtocolError
-from core.events import MacFigures, PlanStatus
+from core.events import LedFacts, MacFigures
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import BEATS, MAX_MODEL_NAME, UNLIMITED, BinaryMessage, DeviceId, NodeMessage, Number
-from core.numbers import Moment, Positive, Seconds, Size
+from core.numbers import Moment, Seconds, Size
 from core.rates import Rate
 from core.requests.body import Duration
 from core.requests.checks import SpeedResult
@@ -23,23 +23,17 @@ LOGS: Final = Rate(4.0, 8.0)  # requests and replies come once a second
 _PROBE: Final = struct.Struct("<II")  # number, size
 
 
-class Leads(msgspec.Struct, frozen=True, kw_only=True):
+class Leads(LedFacts, frozen=True, kw_only=True):
     """The model that a Mac leads."""
 
     model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
-    rows: Positive  # requests at a time
-    context: Size = 0  # tokens; 0: not told
-    takes_relayed: bool  # it answers requests that other Macs relay
     fingerprint: Annotated[str, msgspec.Meta(max_length=64)] = ""  # of the model, hex
-    status: PlanStatus = "ready"
-    answers: Size = 0  # run or wait there
 
 
 class Status(MacFigures, frozen=True, kw_only=True):
     """The state of a Mac."""
 
     name: str
-    rtts: dict[DeviceId, Duration]  # seconds
     has_model: bool = False  # its worker holds a stage
     step: Size = 0  # last finished step; 0: none
     leads: Leads | None = None
@@ -69,20 +63,17 @@ class Greeting(NodeMessage, frozen=True, kw_only=True, tag="Greeting"):
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True, tag="Ping"):
-    """Requests a Pong."""
+    """A sign of life, sent with every beat. It answers the receiver's last Ping and tells what changed since then."""
 
     FRAME: ClassVar = FrameType.PING
     RATE: ClassVar = BEATS
     sent: Seconds  # the sender's monotonic clock; only the sender reads it
-
-
-class Pong(NodeMessage, frozen=True, kw_only=True, tag="Pong"):
-    """The reply to a Ping."""
-
-    FRAME: ClassVar = FrameType.PONG
-    RATE: ClassVar = BEATS
-    sent: Seconds  # copied from the Ping
-    status: Status
+    answers: Seconds | None = None  # `sent` of the receiver's last Ping; None: it was answered, or none came
+    held_s: Seconds = 0.0  # time between that Ping and this answer
+    rests: bool = False  # nothing runs on the sender
+    logged: Size = 0  # lines in the sender's log
+    status: Status | None = None  # None: unchanged
+    rtts: dict[DeviceId, Duration] = msgspec.field(default_factory=dict)  # changed round trips to linked Macs, seconds
 
 
 class Bye(NodeMessage, frozen=True, kw_only=True, tag="Bye"):

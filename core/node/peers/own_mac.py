@@ -1,8 +1,8 @@
-"""State of this Mac, for readers here and for the other Macs, which get it with every ping."""
+"""State of this Mac, for readers here and for the other Macs, which get it when it changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -64,16 +64,15 @@ class OwnMac:
             spare_rss_bytes=self._use.spare if worker.spare_pid else 0,
         )
 
-    def status(self, rtts: Mapping[str, float]) -> Status:
-        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds. This Mac has no memory for
-        plans until its worker has reported the GPU's limit.
+    def status(self) -> Status:
+        """The status sent to other Macs. This Mac has no memory for plans until its worker has reported the GPU's
+        limit.
         """
         own, is_ready = self.now(), self._worker.working_set_bytes is not None
         figures = own.figures | {"budget_bytes": own.budget_bytes if is_ready else 0}
         return Status(
             **figures,
             name=own.name,
-            rtts=dict(rtts),
             has_model=self._worker.has_model,
             step=self._worker.step,
             leads=self._leads(),

@@ -1,9 +1,8 @@
-"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second."""
+"""Logs of the linked Macs: while this Mac's log is read, it requests each one's new lines once a second."""
 
 from __future__ import annotations
 
 import time
-from asyncio import sleep
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Final
 
 from core.events import LogLine
 from core.node.base.context import NodeContext
+from core.node.base.tasks import next_look
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogMessage, LogReply, LogRequest
@@ -26,6 +26,7 @@ class PeerLog:
 
     def __init__(self) -> None:
         self.run = self.last = 0
+        self.is_new = True  # nothing was read over the present link
         self._asked_s: float | None = None
         self._clocks: deque[ClockDifference] = deque(maxlen=CLOCKS_KEPT)
 
@@ -43,12 +44,12 @@ class PeerLog:
         if self._asked_s is None:
             return []
         self._clocks.append(clock_difference(self._asked_s, reply.now, now_s))
-        self._asked_s, self.run, self.last = None, reply.run, reply.last
+        self._asked_s, self.is_new, self.run, self.last = None, False, reply.run, reply.last
         ahead_s = min(self._clocks, key=lambda clock: clock.error_s).ahead_s
         return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in reply.lines]
 
     def gone(self) -> None:
-        self._asked_s = None
+        self._asked_s, self.is_new = None, True
         self._clocks.clear()
 
 
@@ -72,11 +73,12 @@ class PeerLogs:
         while True:
             if self._readers:
                 self._ask_all()
-            await sleep(ASK_EVERY_S)
+            await next_look(ASK_EVERY_S)
 
     def _ask_all(self) -> None:
-        for device_id in self._mesh.contacts:
-            if asked := self._logs.setdefault(device_id, PeerLog()).ask(monotonic()):
+        for device_id, contact in self._mesh.contacts.items():
+            log = self._logs.setdefault(device_id, PeerLog())
+            if (log.is_new or contact.logged > log.last) and (asked := log.ask(monotonic())):
                 self._tasks.spawn("Asking for a log", self._mesh.send(device_id, asked))
 
     async def handle_message(self, device_id: str, message: LogMessage) -> None:

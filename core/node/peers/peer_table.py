@@ -127,8 +127,7 @@ class PeerTable:
         if self.is_own(source) or self.is_own(target):
             contact = contacts.get(target if self.is_own(source) else source)
             return contact.rtt_s if contact else None
-        contact = contacts.get(source)
-        return contact.status.rtts.get(target) if contact and contact.status else None
+        return contacts[source].rtts.get(target) if source in contacts else None
 
     def apart(self) -> list[str]:
         """Why each linked Mac that can't hold layers can't."""

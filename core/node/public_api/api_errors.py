@@ -10,7 +10,6 @@ from core.node.public_api.chat_request import ChatCompletion
 from core.node.public_api.completions_request import TextCompletion
 from core.node.public_api.responses_request import ResponseBody
 
-RETRY_S: Final = 1  # `Retry-After` of 429
 LOADING_RETRY_S: Final = 10  # of 503 while a model loads
 _FORMS: Final = (ChatCompletion, TextCompletion, ResponseBody)
 _FIELDS: Final = frozenset(name for form in _FORMS for name in form.__struct_fields__)

@@ -20,7 +20,7 @@ from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
-from core.node.public_api.api_errors import LOADING_RETRY_S, RETRY_S, anthropic_error, openai_error, status
+from core.node.public_api.api_errors import LOADING_RETRY_S, anthropic_error, openai_error, status
 from core.node.public_api.http_bodies import SLOW_S, WATCH, refused, timing_of
 from core.node.public_api.listener import ApiConnection, Listener
 from core.node.public_api.metrics import Metrics
@@ -124,7 +124,7 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
         is_anthropic = request.path.startswith("/v1/messages")
         reply = json_reply(anthropic_error(error) if is_anthropic else openai_error(error), status(error))
         if isinstance(error, Busy | NotReady):
-            reply.headers["Retry-After"] = str(RETRY_S if isinstance(error, Busy) else LOADING_RETRY_S)
+            reply.headers["Retry-After"] = str(error.retry_s if isinstance(error, Busy) else LOADING_RETRY_S)
         return reply
     except web.HTTPException as error:
         return refused(error.status, f"{request.method} {request.path}: {error.reason}.")

@@ -6,14 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from math import ceil
+from time import monotonic
+from typing import Final, NamedTuple
 
 from core.errors import Busy
+
+MAX_RETRY_S: Final = 60  # clients ignore longer waits
 
 
 class _QueuedRequest(NamedTuple):
     rows: int
     model: str
+    since: float  # monotonic seconds
     turn: asyncio.Future[None]
 
 
@@ -26,6 +31,7 @@ class RequestQueue:
         self._max_waiting, self._rows = max_waiting, rows
         self._running, self._model = 0, ""
         self._waiting: deque[_QueuedRequest] = deque()
+        self._waited_s = 0.0  # by the last request that got its turn
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -44,8 +50,8 @@ class RequestQueue:
             self._enter(rows, model)
             return
         if len(self._waiting) >= self._max_waiting:
-            raise Busy(f"The queue is full: {self._max_waiting} requests wait.", "Try again later.")
-        mine = _QueuedRequest(rows, model, asyncio.get_running_loop().create_future())
+            raise self._full()
+        mine = _QueuedRequest(rows, model, monotonic(), asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
             await mine.turn
@@ -58,6 +64,13 @@ class RequestQueue:
                 self._leave(rows)
             raise
 
+    def _full(self) -> Busy:
+        """The refusal, to be tried again after as long as requests wait here."""
+        error = Busy(f"The queue is full: {self._max_waiting} requests wait.", "Try again later.")
+        longest_s = monotonic() - self._waiting[0].since if self._waiting else 0.0
+        error.retry_s = min(MAX_RETRY_S, max(1, ceil(max(longest_s, self._waited_s))))
+        return error
+
     def _leave(self, rows: int) -> None:
         self._running -= rows
         self.look()
@@ -66,6 +79,7 @@ class RequestQueue:
         while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
             first = self._waiting.popleft()
             if not first.turn.cancelled():  # a cancelled request notices a moment later
+                self._waited_s = monotonic() - first.since
                 self._enter(first.rows, first.model)
                 first.turn.set_result(None)
 

@@ -50,13 +50,14 @@ class RecoveryDriver:
         self._found: Planned | None = None
         self._answers_of_plan = 0
         self._linked: set[str] = set()
-        self._turn = asyncio.Lock()
+        self._turn, self._has_work = asyncio.Lock(), asyncio.Event()
         self._is_beginning = False
         signals = node.signals
         signals.on(RingReady, self._ready)
         signals.on(StageProgressed, self._progressed)
         signals.on(RingBroke, self._broke)
         signals.on(PlanLost, self._lost)
+        node.bus.on_work(self._has_work.set)
 
     async def load(self, request: LoadRequest) -> None:
         """Load a model over the connected Macs, in place of the one that runs or is being recovered. A failure is also
@@ -128,11 +129,15 @@ class RecoveryDriver:
         self._act(self._machine.chose(choice, self._answers.under_way, monotonic()))
 
     async def watch(self) -> None:
+        """Let time pass for the recovery. Sleeps while nothing runs, so that an idle Mac stays asleep."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._machine:
                 steps = self._peers.steps(self._machine.plan)
                 self._act(self._machine.tick(self._answers.under_way, monotonic(), steps))
+            if not self._bus.now.is_working:
+                self._has_work.clear()
+                await self._has_work.wait()
 
     def changed(self, device_id: str) -> None:
         peer = next((p for p in self._bus.now.peers if p.device_id == device_id), None)

@@ -160,6 +160,20 @@ async def test_a_mac_that_begins_links_in_a_later_version_is_refused_with_both_v
         await listener.dial()
 
 
+async def test_a_newer_roster_that_crosses_the_answer_to_the_one_before_ends_no_link(listener: LinkListener) -> None:
+    def roster(macs: int) -> bytes:
+        return bundle(chain(macs), *(mac(n).certificate_der for n in range(macs)))
+
+    listener.knows = lambda: cluster(2)
+    near, far = await listener.pair(knows=cluster(3))
+    await near.send(FrameType.ROSTER, roster(4))
+    await far.send(FrameType.ROSTER, roster(3))  # it has not read that one yet
+    await far.send(FrameType.PING, b"equal")
+    assert [(await soon(near.recv()))[0] for _ in range(2)] == [FrameType.ROSTER, FrameType.PING]
+    await near.send(FrameType.PING, b"to me, too")
+    assert [(await soon(far.recv()))[0] for _ in range(2)] == [FrameType.ROSTER, FrameType.PING]
+
+
 async def test_a_greeting_comes_before_the_rosters_are_equal(listener: LinkListener, stores: list[RosterStore]) -> None:
     listener.knows = stores[1].cluster
     near, far = await listener.pair(knows=stores[0].cluster())

@@ -49,7 +49,6 @@ def test_the_numbers_of_the_design() -> None:
         "HELLO": 0x01,
         "HELLO_ACK": 0x02,
         "PING": 0x03,
-        "PONG": 0x04,
         "GREETING": 0x05,
         "TENSOR_BOOTSTRAP": 0x07,
         "PROMPT_TOKENS": 0x08,

@@ -14,6 +14,7 @@ from core.link.liveness import (
     DEAD_S,
     HUNG_S,
     LATE_S,
+    RESTS,
     STUCK_S,
     SUSPECT_S,
     Dead,
@@ -127,6 +128,42 @@ def test_a_sleep_of_any_length_blames_nobody(late_s: float, silence_s: float) ->
         pytest.approx(SUSPECT_S, abs=JUST),
         pytest.approx(DEAD_S, abs=JUST),
     ]
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 0.3, 0.499])
+def test_a_silence_at_rest_counts_later_and_is_forgiven_when_work_begins(phase: float) -> None:
+    liveness = Liveness()
+    liveness.add(A, 100.0 + phase)
+    liveness.pace(A, 100.0 + phase, rests=True)
+    last, began = 100.0 + phase, 100.0 + phase + SUSPECT_S * RESTS - JUST
+    assert run(liveness, began) == []
+    liveness.pace(A, began, rests=False)
+    told = run(liveness, began + 60.0)
+    assert [each.at - began for each in told] == [pytest.approx(SUSPECT_S), pytest.approx(DEAD_S)]
+    liveness.add(A, last)
+    liveness.pace(A, last, rests=True)
+    told = run(liveness, last + 60.0)
+    assert [each.at - last for each in told] == [pytest.approx(SUSPECT_S * RESTS), pytest.approx(DEAD_S * RESTS)]
+
+
+def test_work_does_not_forgive_a_suspect() -> None:
+    liveness = Liveness()
+    liveness.add(A, 0.0)
+    liveness.pace(A, 0.0, rests=True)
+    assert kinds(run(liveness, SUSPECT_S * RESTS + 0.1)) == [Suspected]
+    liveness.pace(A, liveness.due, rests=False)
+    assert kinds(run(liveness, 60.0)) == [Dead]
+
+
+def test_beats_are_slow_only_while_all_macs_rest() -> None:
+    liveness = Liveness()
+    liveness.add(A, 0.0)
+    liveness.add(B, 0.0)
+    for resting, beat_s in (({A}, BEAT_S), ({A, B}, BEAT_S * RESTS), ({B}, BEAT_S)):
+        for mac in (A, B):
+            liveness.pace(mac, 0.0, rests=mac in resting)
+        liveness.tick(0.1)
+        assert liveness.due == beat_s
 
 
 LATE = st.one_of(st.just(0.0), st.floats(0.0, LATE_S), st.floats(LATE_S + JUST, 100.0))

@@ -90,10 +90,10 @@ async def test_what_was_sent_on_the_new_link_waits_for_the_old_one_at_both_ends(
     await near.link.send(FrameType.PING, b"old")
     links = await renew(listener, near, far)
     await near.link.send(FrameType.PING, b"new")
-    await far.link.send(FrameType.PONG, b"old")
+    await far.link.send(FrameType.TELEMETRY, b"old")
     assert (near.link, near.is_renewing, far.link) == (links[0], True, old)
     assert [(await soon(far.recv()))[1] for _ in range(2)] == [b"old", b"new"]
-    await far.link.send(FrameType.PONG, b"new")
+    await far.link.send(FrameType.TELEMETRY, b"new")
     assert (far.link, far.is_renewing) == (links[1], False)
     assert [(await soon(near.recv()))[1] for _ in range(2)] == [b"old", b"new"]
     assert not near.is_renewing

@@ -63,8 +63,8 @@ def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_pat
 @pytest.mark.slow
 def test_a_child_ends_with_its_parent() -> None:
     child = "import time; from core.models.files.sandbox import confine; confine(50); time.sleep(60)"
-    script = "import subprocess, sys; from core.models.files.child_start import environment;"
-    script += f"subprocess.run([sys.executable, '-c', {child!r}], env=environment())"
+    script = "import subprocess, sys; from core.models.files.child_start import ChildStart; start = ChildStart('it');"
+    script += f"subprocess.run([sys.executable, '-c', {child!r}], **start.options)"
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         deadline = time.monotonic() + 20
         while not (children := psutil.Process(parent.pid).children()):

@@ -264,7 +264,7 @@ async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, mode
         await until(lambda: len(harness.asked) == ROWS)
         await until(lambda: len(harness.waiting()) == 1)
         full = await harness.chat()
-        assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
+        assert (full.status_code, int(full.headers["Retry-After"]) >= 1) == (429, True)
         assert full.json()["error"]["code"] == "rate_limit_exceeded"
         harness.ends(harness.asked[0])
         await until(lambda: len(harness.asked) == ROWS + 1)

@@ -17,7 +17,7 @@ from core.events import Plan, Stage
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
-from core.node.peers.messages import Pong, Status
+from core.node.peers.messages import Ping, Status
 from core.node.peers.search import Search
 from core.node.ring.messages import Checked, Prepared
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
@@ -110,13 +110,12 @@ def test_a_negative_size_or_process_id_is_refused(field: str) -> None:
         worker_pid=1,
         worker_rss_bytes=1,
         spare_rss_bytes=1,
-        rtts={},
     )
-    frame = to_frame(Pong(sent=0.0, status=fine))
-    assert from_frame(*frame) == Pong(sent=0.0, status=fine)
+    frame = to_frame(Ping(sent=0.0, status=fine))
+    assert from_frame(*frame) == Ping(sent=0.0, status=fine)
     evil = msgspec.structs.replace(fine, **{field: -1})
     with pytest.raises(ProtocolError):
-        from_frame(*to_frame(Pong(sent=0.0, status=evil)))
+        from_frame(*to_frame(Ping(sent=0.0, status=evil)))
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])

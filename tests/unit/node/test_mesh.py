@@ -13,6 +13,7 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkError, LinkLost
+from core.events import RequestDone, RequestStarted
 from core.link import control_link
 from core.link.control_link import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
@@ -20,7 +21,7 @@ from core.link.rekey_limits import KeyUse
 from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.peers import dialling, mesh
 from core.node.peers.discovery import Sighting
-from core.node.peers.messages import Bye, Ping, Pong
+from core.node.peers.messages import Bye, Ping
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.messages import Release
@@ -173,7 +174,7 @@ async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_pa
         second = await peer.dial()
         await until(lambda: post.open == 2)
         first.succeed(second)
-        await until(lambda: FrameType.PING in peer.read[second])
+        await until(lambda: FrameType.PING in peer.read[second] and peer.is_ended(first))
         assert (peer.read[first][-2:], post.ends) == ([FrameType.RESUME, FrameType.BYE], [])
         third = await peer.dial()
         await until(lambda: post.open == 2)
@@ -272,6 +273,31 @@ async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_lo
         assert not low.mesh.is_suspect(mac(HIGH).text_id)
 
 
+async def test_macs_at_rest_beat_slowly_and_at_once_when_one_begins_to_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "REST_S", 0.0)
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+
+        def rest(*posts: Post) -> bool:
+            return all(post.mesh._liveness._resting == post.mesh.contacts.keys() != set() for post in posts)
+
+        await until(lambda: rest(low, high) and low.mesh.contacts[mac(HIGH).text_id].rtt_s is not None)
+        told = low.mesh.contacts[mac(HIGH).text_id]
+        assert told.status == high.own.status(), "told once"
+        low.bus.publish(RequestStarted(request_id="r", prompt_tokens=1))
+        await until(lambda: not high.mesh._liveness._resting)  # `high` has heard of it
+        assert not low.mesh._liveness._resting
+        beat = low.mesh.contacts[mac(HIGH).text_id].ping(1.0, told.status, {"a": 1.0}, rests=False, logged=0)
+        assert (beat.status, beat.rtts) == (told.status, {"a": 1.0})
+        beat = low.mesh.contacts[mac(HIGH).text_id].ping(1.5, told.status, {"a": 1.0}, rests=False, logged=0)
+        assert (beat.status, beat.rtts) == (None, {}), "nothing has changed"
+        low.bus.publish(RequestDone(request_id="r", finish_reason="stop", prompt_tokens=1, tokens=1))
+        await until(lambda: rest(low, high))
+
+
 @pytest.mark.parametrize("sent", [1e308, 1e9, 0.0], ids=str)
 @pytest.mark.promise("P8")
 async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_trip_comes_of_it(
@@ -281,7 +307,7 @@ async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_t
         link = await rogue.dial()
         await until(lambda: bool(post.mesh.contacts))
         contact = post.mesh.contacts[mac(LOW).text_id]
-        await link.send(*to_frame(Pong(sent=sent, status=STATUS)))
+        await link.send(*to_frame(Ping(sent=0.0, answers=sent, status=STATUS)))
         await until(lambda: rogue.is_ended(link))
         assert (contact.rtt_s, contact.status) == (None, None)
         assert not post.tasks.failure
@@ -400,7 +426,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
         flooding = asyncio.create_task(ping())
         try:
             await until(lambda: honest.read[link].count(FrameType.PING) >= 3)
-            answered = rogue.read[flood].count(FrameType.PONG)
+            answered = rogue.read[flood].count(FrameType.PING)
         finally:
             flooding.cancel()
             await asyncio.wait([flooding])

@@ -34,11 +34,11 @@ def own_mac(worker: WorkerState, *, has_own_gpu: bool = True) -> OwnMac:
 def test_other_macs_plan_with_what_the_worker_has_reported(reported: int | None, ready_bytes: int) -> None:
     worker = WorkerState()
     worker.working_set_bytes = reported
-    assert own_mac(worker).status({}).budget_bytes == ready_bytes
+    assert own_mac(worker).status().budget_bytes == ready_bytes
 
 
 def test_the_gpu_of_this_machine_does_not_limit_a_simulated_mac() -> None:
     worker = WorkerState()
     worker.working_set_bytes = LIMIT
     simulated = own_mac(worker, has_own_gpu=False)
-    assert simulated.status({}).budget_bytes == simulated.now().budget_bytes == BUDGET
+    assert simulated.status().budget_bytes == simulated.now().budget_bytes == BUDGET

@@ -87,7 +87,7 @@ class Link:
     """The part of a mesh that a PeerLogs needs; messages are encoded and decoded as on the wire."""
 
     def __init__(self, own: str, other: str) -> None:
-        self.own, self.contacts = own, {other: None}
+        self.own, self.contacts = own, {other: SimpleNamespace(logged=0)}
         self.said: list[LogMessage] = []
         self.peer: PeerLogs
 
@@ -125,9 +125,10 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
 
     async def sleep(seconds: float) -> None:
         rounds.append(seconds)
+        link.contacts[B].logged = bert.written  # a beat says it
         await asyncio.sleep(seconds)
 
-    monkeypatch.setattr(peer_logs, "sleep", sleep)
+    monkeypatch.setattr(peer_logs, "next_look", sleep)
     _, bert, _, _ = two[B]
     said = ["a first", "b \x1bsecond", "a third", *(f"b {n}" for n in range(2 * MAX_LOG_LINES))]
     for text in said:
@@ -140,6 +141,9 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
             await until(lambda: len(bus.now.logs) == len(said))
             bert.warn("one more")
             await until(lambda: len(bus.now.logs) == len(said) + 1)
+            seen, asked = len(rounds), len(link.said)
+            await until(lambda: len(rounds) > seen + 5)
+            assert len(link.said) == asked, "there is nothing new"
         seen = len(rounds)
         await until(lambda: len(rounds) > seen + 1)  # the last request is sent
         asked = len(link.said)

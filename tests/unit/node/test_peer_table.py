@@ -27,7 +27,7 @@ async def test_the_steps_of_a_plan_are_told_by_every_mac_in_the_order_of_the_rin
     two = msgspec.structs.replace(plan, stages=tuple(plan.stages[n] for n in (HIGH, LOW)))
     async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
         low.worker.step, low.worker.has_model = 7, False
-        peers, told = peers_of(low), low.own.status({})
+        peers, told = peers_of(low), low.own.status()
         assert (told.step, told.has_model) == (7, False)
         assert peers.steps(two) is None, "the two are not linked"
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))

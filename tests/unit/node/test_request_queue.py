@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from core.errors import Busy
+from core.node.public_api import request_queue
 from core.node.public_api.request_queue import RequestQueue
 from tests.support.waiting import until
 
@@ -53,6 +54,31 @@ async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
     await crowd.go("three")
     await until(lambda: crowd.running == ["all"])
     await crowd.go("all")
+
+
+async def test_who_is_refused_is_told_to_wait_as_long_as_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(request_queue, "monotonic", lambda: now)
+    crowd = Crowd(RequestQueue(1, lambda: 1))
+
+    async def told(name: str) -> int:
+        await crowd.come(name)
+        with pytest.raises(Busy) as refused:
+            await crowd.tasks[name]
+        return refused.value.retry_s
+
+    await crowd.come("one")
+    await crowd.come("two")
+    assert await told("at once") == 1
+    now = 113.2
+    assert await told("after the first has waited") == 14
+    await crowd.go("one")
+    await crowd.come("three")
+    assert await told("as the last one waited") == 14
+    now = 1000.0
+    assert await told("for ever") == request_queue.MAX_RETRY_S
+    await crowd.go("two")
+    await crowd.go("three")
 
 
 async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes_later_waits_for_him() -> None:

@@ -56,7 +56,7 @@ async def test_a_node_goes_on_whatever_its_system_answers(
     answer: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    monkeypatch.setattr(service, "LOOK_S", 0.0)
+    monkeypatch.setattr(service, "LOOK_S", 0.001)
     monkeypatch.setattr(tasks_module, "RESTART_S", (0.0,))
     monkeypatch.setattr(Supervisor, "_started", error)
     monkeypatch.setattr(worker_supervisor, "BACK_OFF_S", (0.0,))
