@@ -27,7 +27,7 @@ class LocalChat:
     def __init__(self, node: NodeContext, answers: Answers, answering: ApiAnswers) -> None:
         self._bus, self._tasks, self._answers, self._answering = node.bus, node.tasks, answers, answering
         self._relayed: dict[str, asyncio.Task[None]] = {}
-        self._ends: dict[str, RequestDone] = {}  # of the same answers, as far as it is known
+        self._ends: dict[str, RequestDone] = {}  # of the same answers, from what has come
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Raises NotLoaded; for a model of this Mac as `Answers.ask`."""
