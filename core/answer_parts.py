@@ -1,7 +1,5 @@
 """Parts of an answer besides plain text: reasoning and tool calls."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """State of the macOS firewall."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """RDMA over Thunderbolt 5: whether this Mac supports it, and its devices."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Sequence

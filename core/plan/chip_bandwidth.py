@@ -1,7 +1,5 @@
 """Memory bandwidth of Apple's chips by name, for estimates before a Mac was measured."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

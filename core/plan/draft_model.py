@@ -1,7 +1,5 @@
 """Memory and note of a draft model for speculative decoding on the head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Bytes that cross each hop per token and row."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from core.events import Plan

@@ -1,7 +1,5 @@
 """Sentences shown with a plan before loading."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Preview of loading a model."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 from core.errors import MaclusterError

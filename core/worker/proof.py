@@ -2,8 +2,6 @@
 the whole model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final

@@ -2,8 +2,6 @@
 continues as usual.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

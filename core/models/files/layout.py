@@ -1,7 +1,5 @@
 """Byte sizes of a model's layers, for planning without mlx."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard

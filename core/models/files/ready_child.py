@@ -3,8 +3,6 @@
 A job that hits a limit ends the child.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -4,8 +4,6 @@
 the Macs are up; until then a `Rank` replaces it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

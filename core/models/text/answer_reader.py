@@ -1,7 +1,5 @@
 """Splits a model's answer into text, reasoning and tool calls, as the model's family writes them."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

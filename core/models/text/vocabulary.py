@@ -1,7 +1,5 @@
 """Bytes of each token, from tokenizer.json, without running its rules."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

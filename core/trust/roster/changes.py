@@ -2,8 +2,6 @@
 All are pure and raise RosterError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import msgspec
