@@ -1,5 +1,7 @@
 """Find the process that listens on a TCP port, if this account may see it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 
 import psutil

@@ -16,17 +16,8 @@ from core.engine.requests import Request
 from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
-from core.worker.kv_spans import (
-    SPAN_BYTES,
-    STATE,
-    CachePart,
-    KvSpan,
-    SpanVerb,
-    decode_caches,
-    encode_caches,
-    in_parts,
-    is_filled,
-)
+from core.worker import kv_spans
+from core.worker.kv_spans import CachePart, KvSpan, SpanVerb, decode_caches, encode_caches, in_parts, is_filled
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import PasteRequest, Restoring
@@ -35,7 +26,7 @@ from core.worker.restoring import PasteRequest, Restoring
 WORTH: Final = 32
 # spans in flight while prompts are read; one while tokens are written, where waiting costs more
 MOST_OUT: Final = 4
-WANTED: Final = CachePart(0, STATE, b"")
+WANTED: Final = CachePart(0, kv_spans.STATE, b"")
 
 
 class CutRequest(NamedTuple):
@@ -130,11 +121,11 @@ class Mirroring:
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
         name, start = row.request_id, self._cut.get(row.request_id, 0)
-        stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
+        stop = self._cut[name] = min(row.tokens, start + max(1, kv_spans.SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []
         if stop == row.tokens and self._states:
             self._stands[name] = stop
-            parts = in_parts(self._states, SPAN_BYTES)
+            parts = in_parts(self._states, kv_spans.SPAN_BYTES)
             cuts += [CutRequest(name, stop, stop, part, is_last=part is parts[-1]) for part in parts]
         return cuts
 
@@ -160,7 +151,7 @@ class Mirroring:
 
     def _keep_tokens(self, asked: CutRequest, caches: Mapping[int, CachePart]) -> None:
         name = asked.request_id
-        states = {n: part.first for n, part in caches.items() if part.needs == STATE}
+        states = {n: part.first for n, part in caches.items() if part.needs == kv_spans.STATE}
         self._grows |= any(self._states.get(n, size) != size for n, size in states.items())
         self._states = states
         if max(states.values(), default=0) > MOST_STATE or (self._grows and sum(states.values()) > MOST_STATE):
