@@ -1,5 +1,7 @@
 """Parse, check and print a node's address, HOST:PORT."""
 
+from __future__ import annotations
+
 from ipaddress import ip_address
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """Parts of an answer besides plain text: reasoning and tool calls."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import msgspec

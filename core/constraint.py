@@ -1,5 +1,7 @@
 """Shape of an answer: a JSON schema, a regular expression or a grammar, as it travels with its request."""
 
+from __future__ import annotations
+
 from typing import Annotated, Final, Literal
 
 import msgspec

@@ -1,5 +1,7 @@
 """The error tree. Each docstring says when the error happens; users read `.what` and `.fix`."""
 
+from __future__ import annotations
+
 import msgspec
 
 

@@ -1,5 +1,7 @@
 """Decode foreign JSON, and explain in plain words which value breaks its type's limits."""
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final, TypeVar
 

@@ -3,6 +3,8 @@
 Every number decoded from another Mac or a client has bounds (tests/unit/test_numbers.py checks it).
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Final
 
 import msgspec

@@ -1,5 +1,7 @@
 """The pairing code: six digits that each Mac shows and the user types on the other one (security.md §2.4)."""
 
+from __future__ import annotations
+
 import hmac
 from typing import Final
 

@@ -1,5 +1,7 @@
 """How often something may happen (token buckets, throttles, back-off), or did. Times: seconds of a monotonic clock."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple

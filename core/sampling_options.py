@@ -4,6 +4,8 @@ The command line, the sampling screen and the input checks are built from this d
 applies the value. A new option is one field here and its use there.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 

@@ -1,5 +1,7 @@
 """Fold events into a snapshot, for clients that connect later."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar

@@ -4,6 +4,8 @@ Textual and Rich pass escape sequences through, so a peer's name or a model's ou
 writes the clipboard). Everything shown passes `clean_name` or `clean_text` first; widgets take `Clean`.
 """
 
+from __future__ import annotations
+
 import unicodedata
 from typing import NewType
 

@@ -5,6 +5,8 @@ Raise the newest number of WIRE when Macs of the version before can't understand
 the version before can't understand a request's reply, and COMPUTE_REVISION when a stage computes other numbers.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from functools import cache

@@ -1,5 +1,7 @@
 """Results of benches, printed as text or JSON."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform

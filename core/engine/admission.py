@@ -4,6 +4,8 @@ Displaced rows come first, in the order in which they were admitted; then other 
 fewest tokens left ahead; then new requests in order of arrival.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import islice
 from math import inf

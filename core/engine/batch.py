@@ -1,5 +1,7 @@
 """The rows and lanes of the scheduler, as screens and commands show them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 
 from core.engine.lanes import Lane

@@ -4,6 +4,8 @@ Speculative decoding, after Y. Leviathan et al., "Fast Inference from Transforme
 samplers alone decide which draft tokens are right, so the answer is the same without them.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto

@@ -3,6 +3,8 @@
 Methods that change lanes return the ops that every stage applies. A lane with a step on the ring never changes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -4,6 +4,8 @@ Each function takes the lanes and returns the ops for every stage with the new l
 as it is until the step is back.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

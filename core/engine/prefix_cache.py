@@ -5,6 +5,8 @@ take precedence, and the least recently used prefixes are dropped as they grow. 
 continues count as prompt. Where prompts branch, the common prefix is copied, from a running row or from a cached one.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple

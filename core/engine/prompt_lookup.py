@@ -3,6 +3,8 @@
 Prompt lookup, after A. Saxena, "Prompt Lookup Decoding" (2023): repeated text is continued as it was the last time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Final
 

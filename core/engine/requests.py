@@ -1,5 +1,7 @@
 """A request as the engine knows it: token ids in, token ids out."""
 
+from __future__ import annotations
+
 from typing import Annotated, Final
 
 import msgspec

@@ -5,6 +5,8 @@ compositions in the same order keep all stages alike, without messages about cac
 mlx-lm's ordinary caches) or batched (one row or more, mlx-lm's batch caches).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Annotated
 

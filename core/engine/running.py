@@ -5,6 +5,8 @@ answer. A *window* is a step on the ring. Several may be in flight, each after t
 one of these is wrong, the later windows are void: their results don't count.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Sequence
 

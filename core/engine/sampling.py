@@ -2,6 +2,8 @@
 `mlx_lm.generate_step` alone, regardless of the other rows in the step.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from math import isfinite

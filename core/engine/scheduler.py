@@ -7,6 +7,8 @@ After workers were lost, written answers are read again after their prompts, bef
 that none waits for the others. Answers that are nearly done go first, alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Final, NamedTuple

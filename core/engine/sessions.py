@@ -6,6 +6,8 @@ In the seal (`core.trust.sealed_files`, purpose "session"), little-endian: "MCK"
 onto any split.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress

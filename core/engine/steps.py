@@ -6,6 +6,8 @@ stage that has done a step repeats its reply and computes nothing: its caches wo
 the lowest step that the head still waits for, so a stage knows which replies it may forget.
 """
 
+from __future__ import annotations
+
 from typing import Final, Generic, Literal, TypeVar
 
 from core.errors import LinkTimeout, ProtocolError

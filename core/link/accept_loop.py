@@ -1,5 +1,7 @@
 """Accept connections forever, and make room when file descriptors run out."""
 
+from __future__ import annotations
+
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable

@@ -1,5 +1,7 @@
 """Encode and decode arrays: count u8 | count x {dtype u8, ndim u8, ndim x u32 dims} | raw bytes of each array."""
 
+from __future__ import annotations
+
 import ctypes
 import math
 import struct

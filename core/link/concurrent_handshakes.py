@@ -4,6 +4,8 @@ TLS costs a thousand times as much as a connection, so it starts only after a co
 listener is emptied between any two steps.
 """
 
+from __future__ import annotations
+
 import selectors
 import socket
 import ssl

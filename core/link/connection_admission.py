@@ -1,5 +1,7 @@
 """Admit or refuse new control connections before authentication, and count the outcomes."""
 
+from __future__ import annotations
+
 from collections import Counter, OrderedDict
 from ipaddress import ip_address
 from typing import Final, Literal

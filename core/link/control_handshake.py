@@ -1,5 +1,7 @@
 """Session handshake of a control link inside TLS, ending with one sealed empty frame each way."""
 
+from __future__ import annotations
+
 import secrets
 from typing import NamedTuple
 

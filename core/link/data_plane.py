@@ -4,6 +4,8 @@ After TLS and the session handshake both ends exchange the binding (32 bytes, a 
 HELLO_ACK frames. The link is ready once both have compared it.
 """
 
+from __future__ import annotations
+
 import secrets
 import socket
 import ssl

@@ -3,6 +3,8 @@
 Over IPv6 only link-local callers are accepted: routers don't forward these addresses, so only this network can connect.
 """
 
+from __future__ import annotations
+
 import socket
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address

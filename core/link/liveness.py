@@ -4,6 +4,8 @@ This clock stops while a Mac sleeps. After a real sleep nothing seems late here;
 and they are dialled again. A late tick means that this process was stopped or starved.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -4,6 +4,8 @@ Both ends keep these 81 bytes and the frame in one buffer, `cluster | sid | dire
 the wire is the header that is authenticated and nothing is copied: the frame is the buffer from byte 33 on.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Sequence
 from typing import Final, TypedDict

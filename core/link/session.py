@@ -7,6 +7,8 @@ the flags of version 1 are signed, and no bit has a meaning yet.
 A (who dialled) sends M1; B answers M2 | AUTH_B; A sends AUTH_A; an AUTH is signature 64 | mac 32.
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import struct

@@ -4,6 +4,8 @@ Every line avoids a trap of security.md §2.2: no tickets (a resumed session ski
 honours SSLKEYLOGFILE), and the exact key instead of a name is compared after every handshake.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

@@ -1,5 +1,7 @@
 """Asyncio TLS connections of the control plane: exact reads and whole writes."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -4,6 +4,8 @@ Each direction has its own data link and blocking thread, and copies only for th
 with RESUME, and both ends open another one: the dialler dials again.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Callable
 from threading import Lock, Thread

@@ -1,5 +1,7 @@
 """A worker process without a node: `python -m core.worker` and its pipe."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import threading

@@ -3,6 +3,8 @@
 Workers and sealed links are those of a cluster; no node is needed, and a running one is not disturbed.
 """
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager

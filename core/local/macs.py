@@ -1,5 +1,7 @@
 """Macs simulated on this machine: real keys in a folder, and one roster that lists them all."""
 
+from __future__ import annotations
+
 import secrets
 from pathlib import Path
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """Plans over Macs that are simulated on this machine, made without measuring anything."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final

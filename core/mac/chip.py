@@ -1,5 +1,7 @@
 """Chip and name of this machine."""
 
+from __future__ import annotations
+
 import platform
 import sys
 from typing import Final

@@ -3,6 +3,8 @@
 Functions ending in `_finding` are pure; `examine_…` query the machine and yield each finding as soon as it is known.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import platform

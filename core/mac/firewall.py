@@ -1,5 +1,7 @@
 """State of the macOS firewall."""
 
+from __future__ import annotations
+
 import os
 import re
 import sys

@@ -1,5 +1,7 @@
 """The installation of macluster on this Mac: whether it changed under a process, and how it is updated."""
 
+from __future__ import annotations
+
 import json
 import os
 import shlex

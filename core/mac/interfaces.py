@@ -1,5 +1,7 @@
 """Network interfaces of this machine, and the addresses at which other Macs reach it."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
 import socket

@@ -3,6 +3,8 @@
 macOS checks the app that the user started. Terminal, SSH sessions and system services need no permission.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Final
 

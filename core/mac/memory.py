@@ -3,6 +3,8 @@
 psutil is imported where it is used: it takes 10 ms, and commands import this module for other things.
 """
 
+from __future__ import annotations
+
 import sys
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Test whether this machine can send and receive multicast on Bonjour's group."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket

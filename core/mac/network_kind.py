@@ -1,5 +1,7 @@
 """Network kind of an interface (Wi-Fi, Ethernet, …), and sockets bound to one interface."""
 
+from __future__ import annotations
+
 import plistlib
 import re
 import socket

@@ -1,5 +1,7 @@
 """Limit of open files per process. The default of 256 is too low for a hundred clients."""
 
+from __future__ import annotations
+
 import resource
 from contextlib import suppress
 from typing import Final

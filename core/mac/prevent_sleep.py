@@ -3,6 +3,8 @@
 It still sleeps when its lid is closed, and its display may turn off. Source: caffeinate(8).
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """RDMA over Thunderbolt 5: whether this Mac supports it, and its devices."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Iterable, Sequence

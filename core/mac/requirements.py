@@ -1,5 +1,7 @@
 """Check that macluster can run here. Standard library only, since it runs before other imports."""
 
+from __future__ import annotations
+
 import platform
 import sys
 from typing import Final, NamedTuple

@@ -1,5 +1,7 @@
 """The node as a system service (launchd or systemd user units): files, commands and answers; runs nothing itself."""
 
+from __future__ import annotations
+
 import plistlib
 import shlex
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Free disk space in the middle of a file without making the file shorter."""
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import os

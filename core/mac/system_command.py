@@ -1,5 +1,7 @@
 """Answers of the system: of a command, which may be missing, fail or hang, and of psutil. Standard library only."""
 
+from __future__ import annotations
+
 import errno
 import subprocess
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """Keep models out of Time Machine's backups: they are large, and can be downloaded again. Source: tmutil(8)."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Final
 

@@ -5,6 +5,8 @@ only computes layers needs none of them. A tokenizer needs a small part of trans
 list of all its models, numpy and the hub client. A node needs the server of aiohttp, but not its client.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec

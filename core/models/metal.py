@@ -4,6 +4,8 @@ Sources: MLX 0.32 (`mx.device_info`, `mx.set_wired_limit`, its errors begin with
 codes of Metal's command buffers (kIOGPUCommandBufferCallbackError...).
 """
 
+from __future__ import annotations
+
 import os
 import re
 from typing import Final

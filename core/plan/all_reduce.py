@@ -1,5 +1,7 @@
 """Steps of an all-reduce between ranks; in each step every rank sends one message to the next one and receives one."""
 
+from __future__ import annotations
+
 from typing import Final, NamedTuple
 
 GATHERED_BYTES: Final = 1 << 16

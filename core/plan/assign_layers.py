@@ -1,5 +1,7 @@
 """Assign layers to Macs: as the user wrote them, in proportion to budgets, or by speed within them."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import accumulate, pairwise

@@ -3,6 +3,8 @@
 Only measurements on these Macs count. With several rows, and during prefill, all stages wait for the slowest one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple

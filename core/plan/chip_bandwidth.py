@@ -1,5 +1,7 @@
 """Memory bandwidth of Apple's chips by name, for estimates before a Mac was measured."""
 
+from __future__ import annotations
+
 import re
 from typing import Final
 

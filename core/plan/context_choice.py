@@ -1,5 +1,7 @@
 """Choose the context of a plan: as long as memory allows without another Mac."""
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache

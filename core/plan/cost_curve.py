@@ -4,6 +4,8 @@ Work is measured in units independent of the model: a token in bytes of weights 
 its tokens, a hop in bytes of its frame. So one model's measurements also predict another of similar size.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median_low

@@ -1,5 +1,7 @@
 """Memory and note of a draft model for speculative decoding on the head."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,6 +6,8 @@ bandwidth and the round trip give an estimate. A plan that ran before takes what
 Attention to earlier tokens is ignored: the figures are for a short conversation.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from math import inf

@@ -1,5 +1,7 @@
 """Bytes that cross each hop per token and row."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from core.events import Plan

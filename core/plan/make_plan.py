@@ -1,5 +1,7 @@
 """Make a plan from a model's sizes and the Macs' budgets, or report by how much it doesn't fit."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Unpack

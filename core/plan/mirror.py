@@ -1,5 +1,7 @@
 """Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Final

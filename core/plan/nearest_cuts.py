@@ -1,5 +1,7 @@
 """Choose the cuts of a split among the legal places of the model."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from operator import add
 

@@ -1,5 +1,7 @@
 """Sentences shown with a plan before loading."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Inputs of a plan: a model, the Macs, and options."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict, cast
 

@@ -5,6 +5,8 @@ take them like a restored mirror, so the ring computes only the last token. Head
 own with two stages, the head's without layers: the same links, frames and rules apply.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -1,5 +1,7 @@
 """Preview of loading a model."""
 
+from __future__ import annotations
+
 from typing import Unpack
 
 from core.errors import MaclusterError

@@ -6,6 +6,8 @@ layers and has the output. `single`: the head does everything. `tensor`: every M
 layer; the head has the output and gets only acknowledgements back.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from core.events import Plan, Sight

@@ -1,5 +1,7 @@
 """Memory that layers of a model need on a Mac, in bytes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple

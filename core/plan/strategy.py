@@ -1,5 +1,7 @@
 """Decide on the head how Macs share a model: part of every layer each (tp), own layers (pp), or one Mac (single)."""
 
+from __future__ import annotations
+
 from typing import Final, NamedTuple
 
 from core.errors import UsageError

@@ -1,5 +1,7 @@
 """Whether a model can continue without one of its Macs (but the head), and how it would run then."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import msgspec

@@ -8,6 +8,8 @@ a reverse one. The rules are those of ds4's distributed mode, except `private`, 
 from its layers and the output: see `core.plan.stage_roles`.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from itertools import pairwise

@@ -3,6 +3,8 @@
 Its key is P-256 and separate from the device key: common clients don't accept Ed25519.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import socket

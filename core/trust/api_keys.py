@@ -1,5 +1,7 @@
 """API keys: each is shown once, and only its hash is stored."""
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import secrets

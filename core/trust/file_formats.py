@@ -5,6 +5,8 @@ A JSON file is `{"format": 1, "content": ...}` in every version; other files beg
 the folder `before-X.Y.Z` next to it before it is replaced, so that the macluster of before can be used again.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -6,6 +6,8 @@ Folder (0700, files 0600): `identity.pem` (the folder's format, then Ed25519, en
 The passphrase outlives every key, since files sealed on this Mac depend on it. See security.md §2.3.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import hmac

@@ -1,5 +1,7 @@
 """Move the device key's passphrase between the keychain and a file; the key stays the same."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from contextlib import suppress

@@ -3,6 +3,8 @@
 Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them.
 """
 
+from __future__ import annotations
+
 import configparser
 from collections.abc import Callable
 from concurrent.futures import Future

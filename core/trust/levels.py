@@ -4,6 +4,8 @@ Number 4 is reserved for a hardware-bound key, which no Mac can have yet: macOS 
 Python. A roster that carries it is refused.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Find the Mac that a user named."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Final
 

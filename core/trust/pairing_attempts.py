@@ -1,5 +1,7 @@
 """Count failed pairing attempts across windows and restarts: each is one guess for an attacker in the middle."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Files that only this user can read, written atomically."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import stat

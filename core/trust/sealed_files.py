@@ -4,6 +4,8 @@
 its number, 11 bytes big-endian, and 1 for the last chunk, else 0. The key is HKDF(secret of this Mac, salt, purpose).
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import struct

@@ -1,5 +1,7 @@
 """Remember strangers met before, for the level "seen": a hint for users that grants nothing."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Collection
 from pathlib import Path

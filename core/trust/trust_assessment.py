@@ -1,5 +1,7 @@
 """Current trust level of each Mac, with the reason: the roster combined with faults that this node found."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple

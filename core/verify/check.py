@@ -1,5 +1,7 @@
 """A check of `macluster verify`, its outcome, and the report."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple

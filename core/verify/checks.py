@@ -1,5 +1,7 @@
 """All checks that need no screen and no other Mac, the installation's first; add one here to add it to the report."""
 
+from __future__ import annotations
+
 import json
 import sys
 import threading

@@ -1,5 +1,7 @@
 """Child process of a check that needs mlx: `python -m core.verify.<module> FOLDER [ARGUMENT ...]`."""
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from collections.abc import Callable

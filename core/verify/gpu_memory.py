@@ -1,5 +1,7 @@
 """`gpu_memory FOLDER working-set|wired|footprint`: whether reports of MLX and macOS match the memory really used."""
 
+from __future__ import annotations
+
 import os
 from time import perf_counter
 from typing import Final

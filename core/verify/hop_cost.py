@@ -1,5 +1,7 @@
 """`hop_cost FOLDER`: cost of a sealed hop of 8 KiB against plain TCP, and the length of a rank's short wait."""
 
+from __future__ import annotations
+
 import socket
 from contextlib import suppress
 from statistics import median

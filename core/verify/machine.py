@@ -1,5 +1,7 @@
 """Checks of what macOS does for macluster; each asks the machine itself."""
 
+from __future__ import annotations
+
 import os
 import secrets
 import sys

@@ -1,5 +1,7 @@
 """Runs checks one by one, each with a time limit; a check that needs mlx runs in a process of its own."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,5 +1,7 @@
 """`slices FOLDER cpu|gpu`: compares a model cut into three stages with mlx_lm in one process."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """`stage_speed FOLDER`: decode speed of the demo model in 1, 2 and 3 stages on this machine, and of mlx_lm."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 

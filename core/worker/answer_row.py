@@ -1,5 +1,7 @@
 """One answer on the head: how its tokens are chosen, and its reported figures."""
 
+from __future__ import annotations
+
 from time import monotonic
 
 from core.engine.requests import Request

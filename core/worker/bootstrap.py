@@ -4,6 +4,8 @@ The body: port u16 little-endian | session 16, a fresh UUID | the entries of the
 first round each rank adds its entry, in the second each reads them all, so no rank continues before all are there.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Callable
 from typing import Annotated, Final, NamedTuple

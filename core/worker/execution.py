@@ -1,5 +1,7 @@
 """Work of one stage: its layers, and its share of embedding, output head and sampling."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

@@ -1,5 +1,7 @@
 """A stage other than the head: does the work of each frame once and passes the frame on."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from time import monotonic
 from typing import Final

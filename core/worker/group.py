@@ -5,6 +5,8 @@ sealed one is MLX's ring with each connection tunnelled through this process: no
 NCCL are linked by MLX itself: sums travel unencrypted, which the user has to confirm when loading.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -2,6 +2,8 @@
 process at the deadline.
 """
 
+from __future__ import annotations
+
 import faulthandler
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

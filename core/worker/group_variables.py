@@ -1,5 +1,7 @@
 """The environment variables by which MLX finds a group, and the file that one of them names."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

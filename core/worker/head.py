@@ -1,5 +1,7 @@
 """The head runs requests: the scheduler decides what goes on the ring, samplers choose tokens from the results."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from time import monotonic
 

@@ -3,6 +3,8 @@
 A chunk that is alone on the ring also shows the best size of chunks and their window.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final

@@ -1,5 +1,7 @@
 """Hidden states on the wire between two stages: unchanged, or packed as the plan says."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import Final
 

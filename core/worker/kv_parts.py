@@ -5,6 +5,8 @@ The stage that has this cache answers (HELD, FILLED); the others pass the frame 
 as `core.models.slicing.cache_state` packs it; `offset`: where in it the part starts.
 """
 
+from __future__ import annotations
+
 import struct
 from enum import IntEnum
 from typing import Final, NamedTuple

@@ -9,6 +9,8 @@ A state covers all tokens up to its last one, so to a CUT a stage adds only the 
 sent right after that, lists states without bytes, and their owners add them: all are of the same position.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Mapping
 from enum import IntEnum

@@ -3,6 +3,8 @@
 It loads, runs and frees in that thread, because MLX streams belong to threads. It ends with its node.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import select

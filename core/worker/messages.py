@@ -3,6 +3,8 @@
 Keys and plans travel here, in memory: never on a command line, never in the environment.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated, Final, Literal
 

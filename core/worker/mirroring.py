@@ -8,6 +8,8 @@ States are cut by further frames right after the span that reaches the end of th
 a row continues after the newest of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 

@@ -5,6 +5,8 @@ process can run: a child process makes the connection that MLX waits for, and ML
 backlog. Socket pairs then replace both, so it does not matter if another program connected.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import struct

@@ -1,5 +1,7 @@
 """The stages before and after this one, and the links to them, with new keys when due."""
 
+from __future__ import annotations
+
 import hashlib
 import socket
 from contextlib import ExitStack, closing

@@ -4,6 +4,8 @@ Every moment belongs to one phase, with the little between two of them, so the p
 evaluated or awaited for the measurement.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from time import monotonic
 from typing import Any, Final, NamedTuple

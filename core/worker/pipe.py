@@ -1,5 +1,7 @@
 """The worker's end of the pipe to its node."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading

@@ -2,6 +2,8 @@
 the whole model.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final

@@ -4,6 +4,8 @@ ring then reads the last token.
 It reads one prompt at a time, and the ring reads any others. On any failure the ring reads all of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from itertools import count
 from time import monotonic

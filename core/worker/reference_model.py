@@ -4,6 +4,8 @@ The head makes them before it loads its stage, if the whole model has room there
 loads read the file: of another split, or with less room.
 """
 
+from __future__ import annotations
+
 import gc
 import hashlib
 from collections.abc import Collection, Iterator

@@ -1,5 +1,7 @@
 """Sampling on another Mac, which has the output head: the options travel with every admission."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import isfinite
 from typing import Final

@@ -2,6 +2,8 @@
 continues as usual.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

@@ -1,5 +1,7 @@
 """The two data links of a stage: frames out to the next stage, frames in from the one before."""
 
+from __future__ import annotations
+
 import contextlib
 import select
 from collections import deque

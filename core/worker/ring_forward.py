@@ -1,5 +1,7 @@
 """Calls of an mlx-lm model as forwards round the ring, one at a time, for `RingModel`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 

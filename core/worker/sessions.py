@@ -4,6 +4,8 @@ Work on the ring is first in, first out, so a requested part follows all work of
 composition that makes room for it. A new link resends parts in flight as usual.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """The layers of this worker, with the caches of every handle that runs through them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial

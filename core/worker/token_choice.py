@@ -1,5 +1,7 @@
 """Tokens of a step: from its logits by the samplers of its rows, or as the Mac with the output head chose them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import mlx.core as mx

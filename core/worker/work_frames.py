@@ -7,6 +7,8 @@ group of ranks distributes the last step's choices), the arrays of a boundary or
 nothing (ACK).
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar

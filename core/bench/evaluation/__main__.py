@@ -1,5 +1,7 @@
 """`python -m core.bench.evaluation`: reads an `EvalRequest`, writes `Figures`, both as JSON; lm-eval uses stderr."""
 
+from __future__ import annotations
+
 import os
 import sys
 from typing import Any

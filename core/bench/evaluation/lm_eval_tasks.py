@@ -1,5 +1,7 @@
 """Requests and figures of an evaluation, and the task `tiny`. Nothing here needs lm-eval."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.util import find_spec

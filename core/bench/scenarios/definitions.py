@@ -1,5 +1,7 @@
 """The ten scenarios, and the requests of each."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

@@ -1,5 +1,7 @@
 """Requests to any server of OpenAI's chat completions, and the measurements of each."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re

@@ -1,5 +1,7 @@
 """Statistics of measured requests: percentiles with confidence intervals, and rates. Times are in seconds."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, sqrt
 from typing import Final, NamedTuple

@@ -1,5 +1,7 @@
 """The report of scenarios, in Markdown and as JSON values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 

@@ -1,5 +1,7 @@
 """SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10

@@ -1,5 +1,7 @@
 """Writes blocks of a model's files in any order, from several threads, and keeps the block map."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil

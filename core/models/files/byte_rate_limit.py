@@ -1,5 +1,7 @@
 """Limits the byte rate of downloads and transfers. Pure: the caller passes the clock."""
 
+from __future__ import annotations
+
 
 class ByteRateLimit:
     """At most `bytes_per_s` bytes per second; 0: no limit. All sources and threads of a transfer share one."""

@@ -1,5 +1,7 @@
 """Cache bytes per layer: measured when the model is examined, before that estimated from config.json."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 import msgspec

@@ -1,5 +1,7 @@
 """Lists the models on this Mac's disk from JSON and safetensors headers; never reads weights or code."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Iterator, Sequence

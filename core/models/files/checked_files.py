@@ -4,6 +4,8 @@ A model folder is foreign input: every file must be a regular file inside the fo
 they are parsed.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator

@@ -4,6 +4,8 @@ A child says hello after its imports and before it opens any foreign file. A chi
 the installation: the error quotes its last line and doesn't blame the model.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import select

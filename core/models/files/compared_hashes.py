@@ -5,6 +5,8 @@ file between them, one of them reads it from first to last; the resulting list o
 its own blocks against. Format: a line of JSON with the files, then the hashes of all blocks of each.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Limits for counts and sizes in a config.json, which become Python objects one by one."""
 
+from __future__ import annotations
+
 import re
 from math import isfinite
 from typing import Any, Final

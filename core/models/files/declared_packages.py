@@ -4,6 +4,8 @@ The child finds only packages that macluster declares. Others in the same enviro
 transformers imports torch where there is one.
 """
 
+from __future__ import annotations
+
 import runpy
 import sys
 from importlib.machinery import ModuleSpec

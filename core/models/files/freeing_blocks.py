@@ -1,5 +1,7 @@
 """Frees blocks of a model: removes them from the map first, then punches holes into the file."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Callable, Iterable

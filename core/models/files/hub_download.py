@@ -7,6 +7,8 @@ file is written as `blobs/ETAG.incomplete`, which a later run extends; the libra
 When all files are there, the snapshot is laid out as the library does it: links to the verified blobs.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import sys

@@ -1,5 +1,7 @@
 """Messages between a node and its download child."""
 
+from __future__ import annotations
+
 from core.errors import Problem
 from core.events import Value
 from core.models.files.block_map import FileFacts

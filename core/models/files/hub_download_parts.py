@@ -4,6 +4,8 @@ The hub has no hash for a range. A block received over TLS is recorded with its 
 against the hub's own hash.
 """
 
+from __future__ import annotations
+
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator

@@ -1,5 +1,7 @@
 """Selects the files of a hub repository that make up a model, with the hub's hashes. Runs in the download child."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,5 +1,7 @@
 """Hub repository and commit of a model, stored in its folder, for downloading missing parts."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Final
 

@@ -4,6 +4,8 @@ A response that ends early is continued from the next byte; a response with othe
 token goes only to the scheme and host of HF_ENDPOINT, never to a storage host.
 """
 
+from __future__ import annotations
+
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,5 +1,7 @@
 """Lists the layers on this disk of a partly downloaded model."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Set
 
 from core.errors import ModelNotFound

@@ -1,5 +1,7 @@
 """Byte sizes of a model's layers, for planning without mlx."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard

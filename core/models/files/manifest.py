@@ -1,5 +1,7 @@
 """SHA-256 of each file of a model: two Macs with equal manifests run the same model."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os

@@ -3,6 +3,8 @@
 Reads JSON and safetensors headers only, never weights or code. Needs no mlx.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping
 from itertools import chain

@@ -1,5 +1,7 @@
 """Short facts for the list of models: quantisation and context length."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeGuard

@@ -1,5 +1,7 @@
 """The small files of a model, from a folder or from the hub."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 

@@ -1,5 +1,7 @@
 """Byte ranges of a model's files that hold given tensors, from the headers alone."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Set
 from itertools import groupby, pairwise
 

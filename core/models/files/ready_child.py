@@ -3,6 +3,8 @@
 A job that hits a limit ends the child.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import subprocess

@@ -3,6 +3,8 @@
 Checks sizes before use, so neither this code nor mlx follows an offset out of a file.
 """
 
+from __future__ import annotations
+
 import fnmatch
 import json
 import re

@@ -2,6 +2,8 @@
 that isn't a number.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final, NamedTuple
 
 from core.models.files.config_limits import MAX_COUNT

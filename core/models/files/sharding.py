@@ -4,6 +4,8 @@ A rank gets whole heads, and whole groups of quantised weights. Embedding, norms
 compress keys and values are replicated on every rank, as in mlx-lm's `Model.shard`.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from typing import Any, Final

@@ -3,6 +3,8 @@
 Measured on MLX's CPU build (`mx.get_peak_memory`). One layer is computed at a time, so the widest layer counts.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Final
 
 import msgspec

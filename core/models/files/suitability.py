@@ -4,6 +4,8 @@ The list of models, plans, downloads and loading all ask `check_suitable`, so no
 is imported from mlx-lm, which would take seconds.
 """
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from importlib.util import find_spec

@@ -3,6 +3,8 @@
 `tests.known_models.make_list` makes `known_models.json`, which names its date and source.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, Literal

@@ -4,6 +4,8 @@
 model that repeats one token would be drafted too easily.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import re

@@ -6,6 +6,8 @@ needs neither token ids nor the embedding. The probe finds all of this; both sid
 the same code and config.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import count

@@ -5,6 +5,8 @@ names are therefore mlx-lm's own. The building is traced, because mlx-lm's error
 name no file.
 """
 
+from __future__ import annotations
+
 import glob
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -6,6 +6,8 @@ therefore knows every shape beforehand and trusts only the values: without a GPU
 process with an array of another shape.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, Final, NamedTuple

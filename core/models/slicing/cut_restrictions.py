@@ -3,6 +3,8 @@
 A traced forward also shows layers that borrow the keys of an earlier layer, as in gemma.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import mlx.core as mx

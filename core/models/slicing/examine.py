@@ -6,6 +6,8 @@ Imports mlx and reads headers only. Works on foreign files, so a node runs it th
 limits.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import Final, get_args

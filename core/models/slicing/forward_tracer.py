@@ -4,6 +4,8 @@ Arrays are followed by identity: an array that a layer gets comes from an earlie
 from before the first layer. `probe` derives the cuts. Computes nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise

@@ -5,6 +5,8 @@ replaced by zeros that are never evaluated, which also closes the files; the res
 choice from headers alone, to decide what a Mac must download.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 

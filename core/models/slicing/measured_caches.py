@@ -1,5 +1,7 @@
 """Measures caches in a dry forward, which computes nothing: their bytes, and whether rows can share a batch."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 

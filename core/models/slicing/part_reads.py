@@ -4,6 +4,8 @@ MLX reads a tensor whole and then cuts out the part. That stays so if a family's
 for pieces so short that the disk would read the gaps anyway.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 from collections.abc import Iterator, Mapping

@@ -4,6 +4,8 @@ Finds the order of the layers, the cache of each, the arrays passed between them
 first and after the last layer; from these, the legal cuts.
 """
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import mlx.core as mx

@@ -3,6 +3,8 @@
 tests/unit/models/test_atlas.py checks each list against the families.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -4,6 +4,8 @@
 the Macs are up; until then a `Rank` replaces it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, Final
 

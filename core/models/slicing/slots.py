@@ -5,6 +5,8 @@ others return the value received over the cut, and the last slot of the slice en
 the code before the layers runs on zero token ids; MLX is lazy, so that result is never computed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO

@@ -1,5 +1,7 @@
 """Cuts, batching and cache sizes of a model, found by a dry run; a plain value, so planning needs no mlx."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from core.events import Value, WireType

@@ -4,6 +4,8 @@ A family's `sanitize` may rename tensors, stack one per expert, split fused ones
 always leaves each array as a graph of lazy reads of tensors, so no rules per family are needed.
 """
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Iterable, Mapping

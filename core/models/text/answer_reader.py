@@ -1,5 +1,7 @@
 """Splits a model's answer into text, reasoning and tool calls, as the model's family writes them."""
 
+from __future__ import annotations
+
 import json
 import re
 import secrets

@@ -3,6 +3,8 @@
 `form_of` chooses a model's form once, from its chat template and its vocabulary, never from its name.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Mapping

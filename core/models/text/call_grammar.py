@@ -1,5 +1,7 @@
 """Grammars of answers with tool calls, in the form that the model's family writes."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

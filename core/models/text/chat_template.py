@@ -6,6 +6,8 @@ process that only makes prompts (`core.models.text.tokenizing`). The system ends
 and the node ends it when it takes too much memory.
 """
 
+from __future__ import annotations
+
 import json
 import signal
 from datetime import datetime

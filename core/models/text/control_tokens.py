@@ -3,6 +3,8 @@
 With what transformers has for it; its `apply_chat_template` itself would render the template outside of our limits.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Compiles grammars with llguidance. Errors name the parts of a schema that can't be enforced."""
 
+from __future__ import annotations
+
 import json
 import re
 from contextlib import suppress

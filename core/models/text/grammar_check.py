@@ -5,6 +5,8 @@ llguidance's own limits (`grammar.LIMITS`). The child is this module, run as `py
 grammars on stdin, a Problem or nothing on stdout. Its tokens are bytes.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping
 from typing import Final

@@ -4,6 +4,8 @@
 <|channel|>commentary to=functions.look_up <|constrain|>json<|message|>{"word": "hop"}<|call|>
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping, Sequence

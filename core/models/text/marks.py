@@ -1,5 +1,7 @@
 """Building blocks of llguidance's Lark rules: strings, a family's markers, and JSON."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,5 +1,7 @@
 """Tools for chat templates without a field for them: tools, calls and results are written as text."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 

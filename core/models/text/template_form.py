@@ -1,5 +1,7 @@
 """Find by probes the conversations that a chat template takes, and rewrite others for it."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple

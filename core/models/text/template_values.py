@@ -1,5 +1,7 @@
 """Conversation and tools in transformers' form, for chat templates and parsers of tool calls."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -2,6 +2,8 @@
 `core.pipe_messages`. Responses come in the order of the requests.
 """
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Callable
 from typing import ClassVar, Final

@@ -5,6 +5,8 @@ files: tests/attacks/test_tokenizers.py). A model's prompts are therefore made i
 text, which never waits for them.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 from functools import partial

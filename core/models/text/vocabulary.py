@@ -1,5 +1,7 @@
 """Bytes of each token, from tokenizer.json, without running its rules."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -6,6 +6,8 @@
 - the recovery key signs only one kind of roster: it makes a member admin, may revoke others, and is then used up.
 """
 
+from __future__ import annotations
+
 import msgspec
 
 from core.errors import RosterError, RosterFork

@@ -2,6 +2,8 @@
 All are pure and raise RosterError.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable
 
 import msgspec

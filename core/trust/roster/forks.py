@@ -11,6 +11,8 @@ prove the fork, to show who signed and revoked what, and to switch to it. More w
 blocks already.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 

@@ -8,6 +8,8 @@ Bytes, little-endian:
 | m u16 | m x {device_id 16, epoch u64} | signer_id 16 | signature 64 over "macluster/1 roster\\0" and all before it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import struct
 from enum import IntEnum

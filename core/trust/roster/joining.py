@@ -1,5 +1,7 @@
 """After both users confirmed: which Mac makes the next roster, and what it contains. Pure."""
 
+from __future__ import annotations
+
 import struct
 from typing import Final, Literal, NamedTuple
 

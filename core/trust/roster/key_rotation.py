@@ -8,6 +8,8 @@ Request: "MCK1" | old_id 16 | epoch u64 | signature 64 | certificate DER. The ol
 cluster_id 16 | old_id 16 | new key 32 | epoch u64. The new key signs the certificate, which proves possession.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 import sys

@@ -4,6 +4,8 @@ The words are the Ed25519 seed in BIP-39's English list, with 8 bits of checksum
 stored, in the roster; the words are shown once and used once (`core.trust.roster.changes.recover`).
 """
 
+from __future__ import annotations
+
 import difflib
 import secrets
 from collections.abc import Callable

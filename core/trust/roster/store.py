@@ -7,6 +7,8 @@ Folder (0700, files 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highe
 it is used.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
