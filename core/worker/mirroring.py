@@ -19,7 +19,7 @@ from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
 from core.worker import kv_spans
-from core.worker.kv_spans import CachePart, KvSpan, SpanVerb, decode_caches, encode_caches, in_parts, is_filled
+from core.worker.kv_spans import SPAN_BYTES, CachePart, KvSpan, SpanVerb, decode_caches, encode_caches, in_parts
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import PasteRequest, Restoring
@@ -123,11 +123,11 @@ class Mirroring:
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
         name, start = row.request_id, self._cut.get(row.request_id, 0)
-        stop = self._cut[name] = min(row.tokens, start + max(1, kv_spans.SPAN_BYTES // self._token_bytes))
+        stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []
         if stop == row.tokens and self._states:
             self._stands[name] = stop
-            parts = in_parts(self._states, kv_spans.SPAN_BYTES)
+            parts = in_parts(self._states, SPAN_BYTES)
             cuts += [CutRequest(name, stop, stop, part, is_last=part is parts[-1]) for part in parts]
         return cuts
 
@@ -143,7 +143,7 @@ class Mirroring:
         count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
-        if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
+        if caches is None or len(caches) < count or not (asked.start < asked.stop or kv_spans.is_filled(caches)):
             self._give_up_on(name)  # a stage failed
         elif asked.states:
             needs = self._needs.get(name) if asked.is_last else None
