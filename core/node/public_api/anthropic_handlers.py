@@ -73,7 +73,8 @@ class MessageEncoder:
         return []
 
     def beginning(self) -> list[bytes]:
-        begun = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage(self._choice)}
+        begun: dict[str, Any] = {**self._head, "content": [], "usage": usage(self._choice)}
+        begun |= {"stop_reason": None, "stop_sequence": None}
         return [typed_event({"type": "message_start", "message": begun})]
 
     def still_there(self) -> bytes:
