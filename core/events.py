@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Logprob, Moment, Rate, Seconds, Size
+from core.numbers import Logprob, Moment, Positive, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
@@ -458,18 +458,23 @@ class ApiClients(Event, frozen=True, kw_only=True, tag="ApiClients"):
     clients: tuple[ApiClient, ...] = ()
 
 
-class LedPlan(Value, frozen=True, kw_only=True):
+class LedFacts(Value, frozen=True, kw_only=True):
+    """Facts about a plan, from the Mac that leads it."""
+
+    status: PlanStatus = "ready"
+    answers: Size = 0  # run or wait there
+    rows: Positive = DEFAULT_ROWS  # requests at a time
+    context: Size = 0  # tokens; 0: not told
+    takes_relayed: bool = False  # that Mac answers requests that other Macs relay
+
+
+class LedPlan(LedFacts, frozen=True, kw_only=True):
     """A plan that another paired Mac leads."""
 
     head: str  # device id of that Mac
     led_by: str  # its name
     model: str
     fingerprint: str = ""  # of the model, hex; "": not told
-    status: PlanStatus = "ready"
-    answers: Size = 0  # run or wait there
-    rows: Size = DEFAULT_ROWS
-    context: Size = 0  # tokens; 0: not told
-    relays: bool = True  # that Mac answers what is asked on this one
     plan: Plan | None = None  # if this Mac holds layers of it
 
 
@@ -573,7 +578,7 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         """Whether this Mac's chat can ask: the status of its own plan, else of its host's."""
         if self.host is None:
             return self.plan_status
-        return self.host.status if self.host.relays else "none"
+        return self.host.status if self.host.takes_relayed else "none"
 
     @property
     def chat_model(self) -> str:

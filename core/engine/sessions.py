@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from core.settings import Home
 from core.text import clean_name
 from core.trust.file_formats import check_format
 from core.trust.private_files import private_folder
-from core.trust.sealed_files import DAMAGED, Buffer, check_replaceable, forget, read_sealed, sealing
+from core.trust.sealed_files import DAMAGED, Buffer, SealedContent, forget, forget_if, read_sealed, sealing
 
 PURPOSE: Final = "session"
 MAGIC: Final = b"MCK"
@@ -87,7 +87,7 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
     header = msgspec.msgpack.encode(session)
     left = set(range(session.caches))
     private_folder(path.parent, SessionError)
-    check_replaceable(path, secret, PURPOSE, MAGIC, FORMAT, SessionError)
+    SealedContent(path, secret, PURPOSE, MAGIC, FORMAT, SessionError).check_replaceable()
     with sealing(path, secret, PURPOSE, SessionError) as write:
 
         def put(index: int, data: Buffer) -> None:
@@ -151,14 +151,8 @@ def delete_session(folder: Path, name: str) -> None:
 
 def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
     """Delete the sessions that used one of `macs`; returns how many. Raises SessionError."""
-    shared = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(SessionError):  # an unreadable one reveals nothing
-            if not set(reading(path, secret)[0].macs).isdisjoint(macs):
-                shared.append(path)
-    for path in shared:
-        forget(path, SessionError)
-    return len(shared)
+    files = folder.glob(f"*{SUFFIX}")
+    return forget_if(files, lambda path: not set(reading(path, secret)[0].macs).isdisjoint(macs), SessionError)
 
 
 def forget_unfinished(folder: Path) -> None:

@@ -112,19 +112,6 @@ def whole_records(data: bytes) -> Iterator[bytes]:
             yield data[at - length : at]
 
 
-def check_replaceable(
-    path: Path, secret: bytes, purpose: str, mark: bytes, known: int, error: ErrorClass = SealError
-) -> None:
-    """Raise `error` if the file `path` is there and newer: it, or its content, begins with `mark` and a format."""
-    head = first_bytes(path)
-    check_format(path, format_of(head), known if head.startswith(mark) else FORMAT, error)
-    content = b""
-    with suppress(error):  # another damage is no reason to keep the old file
-        content = next(read_sealed(path, secret, purpose, error), b"")
-    if content.startswith(mark):
-        check_format(path.name, content[len(mark)], known, error)
-
-
 class SealedContent(NamedTuple):
     """A sealed file of one value: a mark of three letters, its format, and its bytes."""
 
@@ -148,7 +135,13 @@ class SealedContent(NamedTuple):
         write_sealed(self.path, [head, content], self.secret, self.purpose, self.error)
 
     def check_replaceable(self) -> None:
-        check_replaceable(self.path, self.secret, self.purpose, self.mark, self.format, self.error)
+        """Raise `error` if the file is there and newer: it, or its content, begins with the mark and a format."""
+        head, content = first_bytes(self.path), b""
+        check_format(self.path, format_of(head), self.format if head.startswith(self.mark) else FORMAT, self.error)
+        with suppress(self.error):  # another damage is no reason to keep the old file
+            content = next(read_sealed(self.path, self.secret, self.purpose, self.error), b"")
+        if content.startswith(self.mark):
+            check_format(self.path.name, content[len(self.mark)], self.format, self.error)
 
     def forget(self) -> None:
         forget(self.path, self.error)
@@ -170,6 +163,18 @@ def forget(path: Path, error: ErrorClass = SealError) -> None:
             os.close(fd)
             each.unlink(missing_ok=True)
             folder_to_disk(each.parent)
+
+
+def forget_if(paths: Iterable[Path], is_meant: Callable[[Path], bool], error: ErrorClass = SealError) -> int:
+    """Forget the files that are meant, and return their number; an unreadable one reveals nothing, and stays."""
+    meant = []
+    for path in paths:
+        with suppress(error):
+            if is_meant(path):
+                meant.append(path)
+    for path in meant:
+        forget(path, error)
+    return len(meant)
 
 
 def _open_to_forget(path: Path, error: ErrorClass) -> int | None:

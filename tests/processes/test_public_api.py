@@ -534,7 +534,10 @@ async def test_the_demo_serves_until_it_is_ended_and_who_reads_a_stream_is_told(
         assert demo.stdout
         told = json.loads(await demo.stdout.readline())
         assert (await asyncio.to_thread(Path(told.pop("home")).stat)).st_mode & 0o777 == 0o700
-        assert told == {"url": f"http://127.0.0.1:{port}/v1", "key": KEY, "model": "macluster-demo"}
+        (node,), (home,) = told.pop("nodes"), told.pop("homes")
+        assert (Path(home).name, psutil.Process(node).ppid()) == ("studio", demo.pid)
+        url = f"http://127.0.0.1:{port}/v1"
+        assert told == {"url": url, "key": KEY, "model": "macluster-demo", "urls": [url]}
         async with openai().AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
             assert [model.id for model in (await client.models.list()).data] == ["macluster-demo"]
             below = psutil.Process(demo.pid).children(recursive=True)

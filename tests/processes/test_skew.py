@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from tui.cli.demo import START_S, Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
 
+HERE = Path(__file__).parents[2]
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 GREETS = "            await contact.link.send(*to_frame(self.greeting))\n"
@@ -104,3 +108,41 @@ async def test_macs_without_a_common_version_stay_linked_and_a_load_says_which_o
         assert words in (await macluster(demo.home.root, command)).stdout
     assert words in (await macluster(demo.home.root, "trust", "list")).stdout
     assert is_shown(demo.head), "the link stayed"
+
+
+def last_release() -> str:
+    asked = ["git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
+    return subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def unpacked(tag: str, folder: Path) -> None:
+    archive = subprocess.run(["git", "archive", tag, "core", "tui"], cwd=HERE, capture_output=True, check=True)
+    subprocess.run(["tar", "x"], cwd=folder, input=archive.stdout, check=True)
+
+
+def status_by(tree: Path, home: Path) -> str:
+    """The output of `status` for the node of `home`, by the macluster in `tree`."""
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), "status"]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_S, check=True).stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not last_release(), reason="Nothing has been released.")
+async def test_the_last_release_shares_a_model_with_this_version_or_says_why_not(demo: Demo, tmp_path: Path) -> None:
+    tag = last_release()
+    unpacked(tag, tmp_path)
+    earlier = await updated(demo, tmp_path)
+    await demo.head.until(lambda watch: all(peer.version for peer in watch.now.peers), START_S, "The greetings")
+    shown = next(peer for peer in demo.head.now.peers if not peer.is_self)
+    assert shown.version == tag.removeprefix("v")
+    if shown.problem:
+        with pytest.raises(PlanError, match="they can't share a model"):
+            await loaded(demo.head, of_both(demo))
+    else:
+        await demo.head.until(demo._all_linked, START_S, "Linking")
+        await loaded(earlier, of_both(demo))
+        assert len((await ask(earlier, "Hello", 4)).tokens) == 4
+    node = demo._home(1).root
+    assert f"macluster {shown.version}" in (await macluster(node, "status")).stdout
+    assert shown.name in await asyncio.to_thread(status_by, tmp_path, demo.home.root)

@@ -145,7 +145,7 @@ async def test_without_a_ring_it_says_why_and_what_to_do(demo: Demo) -> None:
             viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.attached)
             await app.run_action("open('hop')")
-            await viewer.sees("No hops yet", "Ctrl+O chooses a model.")
+            await viewer.sees("led by studio", "Its figures are on the screen of studio.")
             await viewer.press("s", "left", "right", "w", "p")
             await viewer.until(lambda: any("no hop to test" in note.message for note in app._notifications))
 

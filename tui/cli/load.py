@@ -39,7 +39,7 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     Mac leads a model, its name decides.
     """
     if host := watch.now.host:
-        return host.relays and host.model == Path(args.model).name
+        return host.takes_relayed and host.model == Path(args.model).name
     loaded, recovery = watch.now.plan, watch.now.recovery
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
     if loaded is None or not is_there or not is_shared_so(loaded, args):

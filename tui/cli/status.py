@@ -64,10 +64,7 @@ def status_facts(now: Snapshot) -> Facts:
         "trust": msgspec.structs.asdict(now.trust),
         **fields_of(now, "peers", "plan_status", "plan_problem"),
         "plan": plan_facts(now.plan) if now.plan else None,
-        "elsewhere": [
-            msgspec.structs.asdict(each) | {"plan": plan_facts(each.plan) if each.plan else None}
-            for each in now.elsewhere
-        ],
+        "elsewhere": msgspec.to_builtins(now.elsewhere),
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
         "batch": batch_facts(now.batch, now.plan) if now.plan else None,

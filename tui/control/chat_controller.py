@@ -231,7 +231,7 @@ class ChatController:
 
     async def _offer_last(self) -> None:
         app = self._app
-        last = next((each for each in await self._conversations.all() if each.problem is None), None)
+        last = await self._conversations.newest()
         if last is None or app.state.turns:
             return
         if last.has_draft and not app.prompt.text:

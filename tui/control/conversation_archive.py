@@ -61,8 +61,12 @@ class ConversationArchive:
     async def all(self, text: str = "") -> list[ConversationInfo]:
         client = self._app.client
         found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
-        # a list needs single lines, but an ending keeps its own
-        return [msgspec.structs.replace(cleaned(each), ending=cleaned(each.ending, lines=True)) for each in found]
+        return [_cleaned(each) for each in found]
+
+    async def newest(self) -> ConversationInfo | None:
+        """The newest one that can be read."""
+        found = await self._app.client.conversations()
+        return next((_cleaned(each) for each in found if each.problem is None), None)
 
     async def read(self, wanted: ConversationId) -> Conversation:
         await self.settle()
@@ -70,7 +74,7 @@ class ConversationArchive:
 
     async def holding(self, cut_off: Sequence[UnfinishedAnswer]) -> Conversation | None:
         wanted = {each.request_id for each in cut_off}
-        for each in await self.all() if wanted else ():
+        for each in await self._app.client.conversations() if wanted else ():
             if each.last_request in wanted:
                 return await self.read(ConversationId(id=each.id))
         return None
@@ -175,6 +179,11 @@ class ConversationArchive:
         if self._reported is not None and self._app.state.problem == self._reported:
             self._app.set_state(state.failed(self._app.state, None))
         self._reported = None
+
+
+def _cleaned(info: ConversationInfo) -> ConversationInfo:
+    """A list needs single lines, but an ending keeps its own."""
+    return msgspec.structs.replace(cleaned(info), ending=cleaned(info.ending, lines=True))
 
 
 def _unsaved(why: Problem) -> Problem:

@@ -45,6 +45,6 @@ def unasked_words(now: Snapshot) -> str:
     """Why the chat can't ask the Mac that leads; "" if it can, or if none does."""
     if now.host is None or now.chat_status == "ready":
         return ""
-    if not now.host.relays and now.host.status == "ready":
+    if not now.host.takes_relayed and now.host.status == "ready":
         return f"{now.host.led_by} doesn't answer what other Macs ask (--no-relay)."
     return f"{now.host.model} isn't ready on {now.host.led_by}."

@@ -30,7 +30,7 @@ from core.requests.answers import ChatRequest, Message
 from core.settings import Home
 from core.trust.file_formats import check_format, format_of
 from core.trust.private_files import move, open_private, private_folder, to_disk
-from core.trust.sealed_files import DAMAGED, HEADER_BYTES, LENGTH, SALT_BYTES, forget, key_of, whole_records
+from core.trust.sealed_files import DAMAGED, HEADER_BYTES, LENGTH, SALT_BYTES, forget, forget_if, key_of, whole_records
 
 MAGIC = b"MCT%d" % Home.tokens.format
 PURPOSE = "token log"
@@ -293,16 +293,8 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Co
     """Delete the logs of answers in which one of `macs` took part, except of the requests `spared`. Returns their
     number. Raises SealError.
     """
-    shared = []
-    for path in folder.glob("*.mct"):
-        if path.stem in spared:
-            continue
-        with contextlib.suppress(SealError):  # an unreadable one reveals nothing
-            if not read_token_log(path, secret).macs.isdisjoint(macs):
-                shared.append(path)
-    for path in shared:
-        forget(path)
-    return len(shared)
+    logs = (path for path in folder.glob("*.mct") if path.stem not in spared)
+    return forget_if(logs, lambda path: not read_token_log(path, secret).macs.isdisjoint(macs))
 
 
 def _records(data: bytes, aead: ChaCha20Poly1305, name: str) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from core.node.base.tasks import Tasks, defects_logger
 from core.requests.body import Body, Done
 from core.version import HEADER, difference, is_too_old, local_header
 
-MAX_REQUEST: Final = 8 << 20
+MAX_REQUEST: Final = 256 << 20  # a conversation of 100,000 messages
 MAX_CLIENTS: Final = 128
 REFUSED: Final = 8  # extra connections, to answer that there are too many
 BACKLOG: Final = 128

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,7 @@ class _Indexed(msgspec.Struct, frozen=True, array_like=True):
 
     stamp: Stamp  # of its files when they were read
     info: ConversationInfo
-    text: str  # all that a search looks at, without case
+    text: memoryview  # all that a search looks at, without case, in UTF-8
 
 
 _entries = msgspec.msgpack.Decoder(dict[str, _Indexed])
@@ -54,10 +53,10 @@ class Conversations:
 
     async def holding(self, wanted: SearchText) -> list[ConversationInfo]:
         """Conversations that contain a text in any branch, ignoring case, newest first; skips unreadable ones."""
-        text = wanted.text.casefold()
+        text = wanted.text.casefold().encode()
         async with self._busy:
-            entries = await asyncio.to_thread(lambda: [*self._entries()])
-        found = [each.info for each in entries if text in each.text and not (text and each.info.problem)]
+            entries = await asyncio.to_thread(self._entries)
+            found = [each.info for each in entries if not text or text in bytes(each.text)]
         return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
     async def read(self, wanted: ConversationId) -> Conversation:
@@ -88,46 +87,51 @@ class Conversations:
             raise UsageError("That conversation is not on this Mac.", "It may have been deleted meanwhile.")
         return file
 
-    def _entries(self) -> Iterator[_Indexed]:
+    def _entries(self) -> list[_Indexed]:
         """An entry for each conversation; only those whose files changed since the last time are read."""
-        stamps = _stamps(self._folder)
-        for digit in "0123456789abcdef":
+        found: list[_Indexed] = []
+        for digit, stamps in _stamps(self._folder).items():
             known: dict[str, _Indexed] = {}
             with suppress(SessionError, msgspec.MsgspecError):  # it is made again
                 known = _entries.decode(self._index(digit).read())
             now = {
                 name: known[name] if name in known and known[name].stamp == stamp else self._entry(name, stamp)
                 for name, stamp in stamps.items()
-                if name[0] == digit
             }
             readable = {name: entry for name, entry in now.items() if entry.info.problem is None}
             if readable != known:
                 with suppress(SessionError):  # the list is right without it
                     self._index(digit).write(msgspec.msgpack.encode(readable))
-            yield from now.values()
+            found += now.values()
+        return found
 
     def _entry(self, name: str, stamp: Stamp) -> _Indexed:
         try:
             conversation = ConversationFile(self._folder, name, self._secret).read()
         except MaclusterError as error:
             info = ConversationInfo(id=name, changed_at=stamp[0] / 1e9, problem=error.problem)
-            return _Indexed(stamp, info, "")
+            return _Indexed(stamp, info, memoryview(b""))
         said = (conversation.title, conversation.model, conversation.draft, *(turn.text for turn in conversation.turns))
-        return _Indexed(stamp, _info(conversation, stamp[1]), "\0".join(said).casefold())
+        return _Indexed(stamp, _info(conversation, stamp[1]), memoryview("\0".join(said).casefold().encode()))
 
     def _index(self, digit: str) -> SealedContent:
         path = self._folder / f"{digit}.mci"
         return SealedContent(path, self._secret, "conversation index", b"MCI", FORMAT, SessionError)
 
 
-def _stamps(folder: Path) -> dict[str, Stamp]:
-    found: dict[str, dict[str, Stamp]] = {SUFFIX: {}, DRAFT_SUFFIX: {}}
+def _stamps(folder: Path) -> dict[str, dict[str, Stamp]]:
+    """Find the files of each conversation, by the first digit of its id."""
+    found: dict[str, dict[str, Stamp]] = {digit: {} for digit in "0123456789abcdef"}
+    drafts: dict[str, Stamp] = {}
     with suppress(OSError), os.scandir(folder) as files:
         for file in files:
             if match := _NAME.fullmatch(file.name):
+                stamps = drafts if match[2] == DRAFT_SUFFIX else found[file.name[0]]
                 about = file.stat(follow_symlinks=False)
-                found[match[2]][match[1]] = (about.st_mtime_ns, about.st_size, about.st_ino)
-    return {name: stamp + found[DRAFT_SUFFIX].get(name, ()) for name, stamp in found[SUFFIX].items()}
+                stamps[match[1]] = (about.st_mtime_ns, about.st_size, about.st_ino)
+    return {
+        digit: {name: stamp + drafts.get(name, ()) for name, stamp in names.items()} for digit, names in found.items()
+    }
 
 
 def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 
 from core.errors import Problem, ProtocolError
-from core.events import MacFigures, PlanStatus
+from core.events import LedFacts, MacFigures
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import BEATS, MAX_MODEL_NAME, UNLIMITED, BinaryMessage, DeviceId, NodeMessage, Number
-from core.numbers import Moment, Positive, Seconds, Size
+from core.numbers import Moment, Seconds, Size
 from core.rates import Rate
 from core.requests.body import Duration
 from core.requests.checks import SpeedResult
@@ -23,16 +23,11 @@ LOGS: Final = Rate(4.0, 8.0)  # requests and replies come once a second
 _PROBE: Final = struct.Struct("<II")  # number, size
 
 
-class Leads(msgspec.Struct, frozen=True, kw_only=True):
+class Leads(LedFacts, frozen=True, kw_only=True):
     """The model that a Mac leads."""
 
     model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
-    rows: Positive  # requests at a time
-    context: Size = 0  # tokens; 0: not told
-    takes_relayed: bool  # it answers requests that other Macs relay
     fingerprint: Annotated[str, msgspec.Meta(max_length=64)] = ""  # of the model, hex
-    status: PlanStatus = "ready"
-    answers: Size = 0  # run or wait there
 
 
 class Status(MacFigures, frozen=True, kw_only=True):

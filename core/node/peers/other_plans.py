@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from core import events
 from core.errors import Busy
 from core.node.base.bus import Bus
@@ -45,15 +47,9 @@ class OtherPlans:
     def _plan(self, head: str, leads: Leads) -> events.LedPlan:
         serves = self._worker.plan is not None and self._worker.plan.head.device_id == head
         served = self._worker.plan if serves else None
-        return events.LedPlan(
-            head=head,
-            led_by=clean_text(served.head.peer) if served else self._bus.now.name_of(head),
-            model=clean_text(leads.model),
-            fingerprint=leads.fingerprint,
-            status=leads.status,
-            answers=leads.answers,
-            rows=leads.rows,
-            context=leads.context,
-            relays=self._relays and leads.takes_relayed,
-            plan=served,
-        )
+        told = msgspec.structs.asdict(leads) | {
+            "model": clean_text(leads.model),
+            "takes_relayed": self._relays and leads.takes_relayed,
+        }
+        led_by = clean_text(served.head.peer) if served else self._bus.now.name_of(head)
+        return events.LedPlan(**told, head=head, led_by=led_by, plan=served)

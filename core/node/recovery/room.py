@@ -111,13 +111,10 @@ class RecoveryRoom(Room):
 
     async def _models(self) -> list[ModelChoice]:
         asked, found = self.driver.asked, await self.planning.choices()
-        led = {each.fingerprint: each.led_by for each in self.elsewhere.plans()}
+        led = {each.fingerprint: each.led_by for each in self.elsewhere.plans() if each.fingerprint}
+        mine, change = asked if asked.model else None, msgspec.structs.replace
         return [
-            msgspec.structs.replace(
-                each,
-                asked=asked if each.loaded and asked.model else None,
-                led_by="" if each.loaded or not each.fingerprint else led.get(each.fingerprint, ""),
-            )
+            change(each, asked=mine) if each.loaded else change(each, led_by=led.get(each.fingerprint, ""))
             for each in found
         ]
 

@@ -50,7 +50,7 @@ class Relay:
         led = next(iter(self._elsewhere.plans()), None)
         if led is None:
             raise NotLoaded("No model is loaded.")
-        if led.relays:
+        if led.takes_relayed:
             return LedModel(led.model, led.rows, LeaderAnswers(self, led.head), led.context)
         raise NotLoaded(f"{led.led_by} leads {led.model} and answers only there.", f"Ask on {led.led_by}.")
 

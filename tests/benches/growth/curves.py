@@ -11,7 +11,7 @@ MANY: Final = (100, 1000, 10_000)
 
 CURVES: Final = {
     "kept_answers": Curve(
-        "finished answers: the question for others", "ms", (10, 100, 1000), kept_answers.measure, 0.5
+        "finished answers: the question for others", "ms", (10, 100, 1000), kept_answers.measure, 1.0
     ),
     "list": Curve("conversations: a list of all", "ms", MANY, conversations.listed, 1.1),
     "search": Curve("conversations: a search, one in a hundred found", "ms", MANY, conversations.searched, 1.1),

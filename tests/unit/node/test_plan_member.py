@@ -6,23 +6,27 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from core.node.base.tasks import Tasks
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import PrepareStage
+from core.node.ring.messages import PrepareStage, StageLost
 from core.node.ring.plan_member import PlanMember
 from tests.support.plans import mac_id, plan_of
 from tests.support.waiting import until
 
 
-async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
-    async def nothing(*_: Any) -> Any:
-        return None
+async def nothing(*_: Any) -> Any:
+    return None
 
-    can_load, worker = asyncio.Event(), WorkerState()
-    others: Any = SimpleNamespace(send=nothing, ensure=nothing, check=print, warn=print, error=print, emit=print)
-    supervisor: Any = SimpleNamespace(send=print, replace=nothing, ready=can_load.wait, begins=nothing)
+
+def member_of(worker: WorkerState, **parts: Any) -> tuple[PlanMember, Tasks]:
+    """A member whose Mac finds every model; `ready` waits for its worker, `send` takes what it tells other Macs."""
+    others: Any = SimpleNamespace(
+        send=parts.get("send", nothing), ensure=nothing, check=print, warn=print, error=print, emit=print
+    )
+    supervisor: Any = SimpleNamespace(send=print, replace=nothing, ready=parts.get("ready", nothing), begins=nothing)
     tasks = Tasks(others, asyncio.Event())
     node: Any = SimpleNamespace(
         own_id=mac_id(1),
@@ -34,7 +38,12 @@ async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
         config=SimpleNamespace(key_limits=None),
     )
     models: Any = SimpleNamespace(find_same=nothing, manifest=nothing)
-    member = PlanMember(node, others, others, supervisor, worker, models, others)
+    return PlanMember(node, others, others, supervisor, worker, models, others), tasks
+
+
+async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
+    can_load, worker = asyncio.Event(), WorkerState()
+    member, tasks = member_of(worker, ready=can_load.wait)
     first = plan_of(2)
     preparing = asyncio.create_task(member.prepare(mac_id(0), PrepareStage.of(first, 1)))
     async with asyncio.timeout(60):
@@ -45,4 +54,18 @@ async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
         await preparing
     assert worker.plan == first
     assert member._letting_go
+    await tasks.stop()
+
+
+@pytest.mark.parametrize("own", ["begins", "led"])
+async def test_a_mac_that_loads_a_plan_of_its_own_takes_no_stage_that_it_would_take_away_again(own: str) -> None:
+    worker, told = WorkerState(), list[StageLost]()
+
+    async def send(_: str, message: StageLost) -> None:
+        told.append(message)
+
+    member, tasks = member_of(worker, send=send)
+    setattr(worker, own, plan_of(1))
+    await member.prepare(mac_id(0), PrepareStage.of(plan_of(2), 1))
+    assert (worker.plan, [message.problem.kind for message in told]) == (None, ["Busy"])
     await tasks.stop()

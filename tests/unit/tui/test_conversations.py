@@ -402,6 +402,27 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         await until(pilot, lambda: shelf.kept[-1].title == "yours" and app.state.problem is None)
 
 
+async def test_only_new_messages_are_sent_unless_another_screen_changed_the_conversation() -> None:
+    shelf = Shelf()
+    app = MaclusterApp(shelf)  # type: ignore[arg-type]
+    async with app.run_test(size=(100, 30)) as pilot:
+        app.set_state(asked("why?"))
+        await until(pilot, lambda: len(shelf.kept) == 1)
+        app.set_state(conversation.stopped(conversation.sent(app.state, "and then?", 5.0)))
+        await until(pilot, lambda: len(shelf.kept) == 2)
+        assert (shelf.sent[-1].keep, len(shelf.sent[-1].turns)) == (2, 2)
+        assert [turn.text for turn in shelf.kept[-1].turns] == ["why?", "one two", "and then?", ""]
+        shelf.kept.append(msgspec.structs.replace(shelf.kept[-1], changed_at=1.0, turns=()))
+        app.set_state(conversation.called(app.state, "mine"))
+        await until(pilot, lambda: shelf.kept[-1].title == "mine")
+        assert (shelf.sent[-1].keep, len(shelf.kept[-1].turns)) == (0, 4)
+        again = conversation.opened(UiState(snapshot=READY, attached=True), shelf.kept[-1])
+        app.conversations.knows(again, shelf.kept[-1].changed_at)
+        app.set_state(conversation.stopped(conversation.sent(again, "so?", 6.0)))
+        await until(pilot, lambda: len(shelf.kept[-1].turns) == 6)
+        assert shelf.sent[-1].keep == 3, "the last message may have grown since it was saved"
+
+
 async def test_an_answer_that_a_crash_cut_off_comes_back_with_its_conversation() -> None:
     class Crashed(Shelf):
         async def unfinished(self) -> list[UnfinishedAnswer]:

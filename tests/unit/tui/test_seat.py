@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from core.errors import UsageError
 from core.events import Elsewhere, LedPlan, Peer, Snapshot
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview
 from core.requests.restart import RestartReport
@@ -15,11 +19,14 @@ from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
+from tui.cli import service
+from tui.cli.load import is_loaded
 from tui.cli.models import fit_words
 from tui.cli.status import status_facts, status_lines
 from tui.own_node import OwnNode
 from tui.screens.api import address_content
 from tui.screens.batch import empty_content
+from tui.screens.hop import _why_none
 from tui.screens.peer import peer_content
 from tui.state import disabled_reasons
 from tui.state.seat import led_words, stopped_words
@@ -35,7 +42,7 @@ PEERS = tuple(
     Peer(device_id=mac, name=mac.lower(), trust="paired", state="connected", is_self=mac == "B", budget_bytes=100)
     for mac in "AB"
 )
-LED = LedPlan(head="A", led_by="a", model="m", fingerprint="f", answers=2, context=4096, plan=PLAN)
+LED = LedPlan(head="A", led_by="a", model="m", fingerprint="f", answers=2, context=4096, takes_relayed=True, plan=PLAN)
 SEAT = Snapshot(peers=PEERS, elsewhere=(LED,))
 CHOICE = ModelChoice(name="m", path="/", model_type="llama", layers=6, led_by="a", preview=PlanPreview(plan=PLAN))
 
@@ -80,6 +87,8 @@ def test_each_place_that_speaks_of_the_loaded_model_knows_who_leads_it() -> None
     assert "3–5 of 6, m" in peer_content(now, PEERS[1], None, 80).plain
     assert "Serving m (loaded by a)." in address_content(SEAT, attached=True).plain
     assert context_words(now) == "context 0/4k"
+    assert "screen of a" in _why_none(now)
+    assert "No hops yet" in _why_none(UiState())
     assert readiness_words(now)[0] == "● serving"
     assert not is_before_first_answer(now)
     assert "unload it there" in disabled_reasons.why_not(now, "unload")
@@ -92,7 +101,7 @@ def test_a_plan_of_this_mac_that_runs_or_recovers_comes_first_and_a_broken_one_d
     assert (own.host, own.chat_status, own.used_plan) == (None, "ready", PLAN)
     failed = replace(own, plan_status="broken")
     assert (failed.host, failed.chat_status) == (LED, "ready")
-    mute = replace(SEAT, elsewhere=(replace(LED, relays=False),))
+    mute = replace(SEAT, elsewhere=(replace(LED, takes_relayed=False),))
     assert mute.chat_status == "none"
     assert "a doesn't answer what other Macs ask" in disabled_reasons.why_not(asked_in(mute), "retry")
     left = fold(told(SEAT), Elsewhere(), 0.0).snapshot
@@ -103,6 +112,31 @@ def asked_in(snapshot: Snapshot) -> UiState:
     from tui.state.conversation import sent, stopped
 
     return stopped(sent(told(snapshot), "why?", 1.0))
+
+
+async def test_commands_ask_the_mac_that_leads_and_ask_before_this_one_is_taken_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch: Any = SimpleNamespace(now=SEAT)
+    for model, there in (("m", True), ("/models/m", True), ("other", False)):
+        assert await is_loaded(watch, Namespace(model=model)) == there
+    found = RestartReport(version="1", started_at=0.0, model="m", led_by="a", answers=2)
+    ran = list[object]()
+    for name, made in (
+        ("_report", lambda _: _soon(found)),
+        ("_run", ran.append),
+        ("current", lambda: SimpleNamespace(is_installed=True)),
+    ):
+        monkeypatch.setattr(service, name, made)
+    args = Namespace(home=tmp_path, yes=False, dry_run=False, json=False)
+    for stop in (service.restart_service, service.remove_service):
+        with pytest.raises(UsageError, match="2 answers of a would break"):
+            await stop(args)
+    assert not ran
+
+
+async def _soon(found: RestartReport) -> RestartReport:
+    return found
 
 
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
