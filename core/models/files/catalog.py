@@ -88,7 +88,7 @@ class Catalog:
 
     @property
     def so_far(self) -> Listed:
-        """What the running survey has found, or the last one."""
+        """The models found so far by the running survey, or by the last one."""
         return _sorted(dict(self._found))
 
     def survey(self) -> Listed:
