@@ -91,7 +91,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.recent = Recent()
         self._events = EventHandler(self, self.models, self.chat)
         self._copier = Clipboard(self, self.folder)
-        self._quitting = Quitting(self, self.conversations, self._owner, self._leave_node)
+        self._quitting = Quitting(self, self.conversations, self._owner, node.leave if node else lambda: None)
         self._keys = KeyOrder(self, super().on_event)
         self._fps = preferences.frames_per_s(os.environ)
         if self._fps < FULL_FPS or preferences.plain:
@@ -144,10 +144,6 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         if self.note:
             return "demo"
         return "window" if self._node is not None and self._node.is_running else "service"
-
-    def _leave_node(self) -> None:
-        if self._node is not None:
-            self._node.leave()
 
     def get_default_screen(self) -> Screen[object]:
         self.dashboard = Dashboard(note=self.note, fps=self._fps, starts_node=self._node is not None)

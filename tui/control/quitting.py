@@ -56,7 +56,7 @@ class Quitting:
         app: AppInterface,
         conversations: ConversationArchive,
         owner: Callable[[], Owner],
-        leave_node: Callable[[], None],  # it keeps running
+        leave_node: Callable[[], object],  # it keeps running
     ) -> None:
         self._app = app
         self._conversations = conversations

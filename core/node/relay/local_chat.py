@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from core.errors import MaclusterError
-from core.events import PromptLogprobs, RequestDone, RequestStarted, TokenEvent
+from core.events import RequestDone, RequestStarted, TokenEvent
 from core.node.answers.answer_record import new_request_id
 from core.node.answers.answer_stream import Said
 from core.node.answers.answers import Answers
@@ -19,7 +19,6 @@ from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.requests.answers import ChatRequest, RequestAccepted
 
 LOOK_S: Final = 0.1
-QUEUED_S: Final = 10.0  # a request without a row by then is accepted before its prompt is counted
 
 
 class LocalChat:
@@ -28,11 +27,12 @@ class LocalChat:
     def __init__(self, node: NodeContext, answers: Answers, answering: ApiAnswers) -> None:
         self._bus, self._tasks, self._answers, self._answering = node.bus, node.tasks, answers, answering
         self._relayed: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, RequestDone] = {}  # of the same answers, from what has come
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
-        """Raises as `Answers.ask`, or what the Mac that leads refuses."""
+        """Raises NotLoaded; for a model of this Mac as `Answers.ask`."""
         led = self._answering.model()
-        return await (self._answers.ask(request) if led.answers is self._answers else self._relay(request, led))
+        return await self._answers.ask(request) if led.answers is self._answers else self._relay(request, led)
 
     def cancel(self, request_id: str) -> None:
         if task := self._relayed.get(request_id):
@@ -48,47 +48,34 @@ class LocalChat:
                 return
             await asyncio.sleep(LOOK_S)
 
-    async def _relay(self, request: ChatRequest, led: LedModel) -> RequestAccepted:
+    def _relay(self, request: ChatRequest, led: LedModel) -> RequestAccepted:
+        """A refusal comes with the end of the answer: the other Mac may have no row free for long."""
         request_id = new_request_id()
-        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        work = self._follow(request_id, led.answers.follow(request), accepted)
+        self._ends[request_id] = RequestDone(
+            request_id=request_id, finish_reason="cancelled", prompt_tokens=0, tokens=0
+        )
+        self._bus.publish(RequestStarted(request_id=request_id, prompt_tokens=0))
+        work = self._follow(request_id, led.answers.follow(request))
         task = self._relayed[request_id] = self._tasks.spawn("An answer of another Mac", work)
-        task.add_done_callback(lambda _: self._relayed.pop(request_id, None))
-        try:
-            await asyncio.wait({accepted}, timeout=QUEUED_S)
-        except asyncio.CancelledError:  # the client is gone without the id
-            task.cancel()
-            raise
-        self._begin(request_id, accepted, 0)
-        return RequestAccepted(request_id=request_id, prompt_tokens=accepted.result())
+        task.add_done_callback(lambda _: self._ended(request_id))
+        return RequestAccepted(request_id=request_id, prompt_tokens=0)
 
-    def _begin(self, request_id: str, accepted: asyncio.Future[int], prompt_tokens: int) -> None:
-        if not accepted.done():
-            accepted.set_result(prompt_tokens)
-            self._bus.publish(RequestStarted(request_id=request_id, prompt_tokens=prompt_tokens))
-
-    async def _follow(self, request_id: str, events: AsyncGenerator[Said, None], accepted: asyncio.Future[int]) -> None:
-        done = RequestDone(request_id=request_id, finish_reason="cancelled", prompt_tokens=0, tokens=0)
-        change = msgspec.structs.replace
+    async def _follow(self, request_id: str, events: AsyncGenerator[Said, None]) -> None:
+        change, ends = msgspec.structs.replace, self._ends
         try:
             async with aclosing(events):
                 async for said in events:
                     match said:
                         case RequestAccepted(prompt_tokens=prompt_tokens):
-                            self._begin(request_id, accepted, prompt_tokens)
-                            done = change(done, prompt_tokens=prompt_tokens)
+                            ends[request_id] = change(ends[request_id], prompt_tokens=prompt_tokens)
                         case TokenEvent(index=index):
-                            self._bus.publish(change(said, request_id=request_id))
-                            done = change(done, tokens=index + 1)
-                        case PromptLogprobs():
+                            ends[request_id] = change(ends[request_id], tokens=index + 1)
                             self._bus.publish(change(said, request_id=request_id))
                         case RequestDone():
-                            done = change(said, request_id=request_id)
+                            ends[request_id] = change(said, request_id=request_id)
         except MaclusterError as error:
-            if not accepted.done():
-                accepted.set_exception(error)
-            done = change(done, finish_reason="error", problem=error.problem)
-        finally:
-            accepted.cancel()  # only after a defect
-            if request_id in self._bus.now.running:
-                self._bus.publish(done)
+            ends[request_id] = change(ends[request_id], finish_reason="error", problem=error.problem)
+
+    def _ended(self, request_id: str) -> None:
+        del self._relayed[request_id]
+        self._bus.publish(self._ends.pop(request_id))

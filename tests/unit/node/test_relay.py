@@ -312,8 +312,8 @@ async def test_the_chat_of_a_member_is_answered_by_the_head_and_ends_where_its_p
     following = asyncio.create_task(follow())
     begun = await chat.ask(asking())
     assert member.bus.now.running == (begun.request_id,)
+    await until(lambda: bool(two.harness.asked))
     (asked,) = two.harness.asked
-    assert begun.prompt_tokens == len(asked.tokens)
     two.harness.writes(asked, [5, 6])
     two.harness.ends(asked)
     await chat.attend(begun.request_id, lambda: False)
@@ -321,6 +321,7 @@ async def test_the_chat_of_a_member_is_answered_by_the_head_and_ends_where_its_p
     assert done
     assert done == replace(await two.harness.done(asked), request_id=begun.request_id)
     stopped = await chat.ask(asking())
+    await until(lambda: len(two.harness.asked) == 2)
     chat.cancel(stopped.request_id)
     await chat.attend(stopped.request_id, lambda: False)
     assert (ended := member.bus.now.last_done)
@@ -331,6 +332,7 @@ async def test_the_chat_of_a_member_is_answered_by_the_head_and_ends_where_its_p
         await chat.ask(asking())
     two.there.is_up = True
     broken = await chat.ask(asking())
+    await until(lambda: len(two.harness.asked) == 3)
     two.relay.gone(HEAD)
     await chat.attend(broken.request_id, lambda: False)
     assert (lost := member.bus.now.last_done)
