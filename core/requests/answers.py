@@ -1,7 +1,5 @@
 """Requests for an answer, and their responses."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Restart the node: request and response. Every version must understand both."""
 
-from __future__ import annotations
-
 from core.requests.body import Body
 
 

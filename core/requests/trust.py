@@ -1,7 +1,5 @@
 """Pairing and trust: requests and responses."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """`macluster completions SHELL`: shell completions for commands, options and files."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path

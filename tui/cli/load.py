@@ -1,7 +1,5 @@
 """`macluster load` and `macluster unload`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`macluster plan`: shows which Mac would hold which layers; prints plans."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

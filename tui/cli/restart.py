@@ -1,7 +1,5 @@
 """`macluster restart`, which starts this Mac's node again, and `macluster update`, which prints how to update."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """`macluster serve`: runs this Mac's node with the API for other programs, and manages API keys."""
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -1,7 +1,5 @@
 """`macluster speedtest`: measures the link between two Macs."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 

@@ -1,7 +1,5 @@
 """Small dialogs: a choice whose first answer changes nothing, and a line to type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from textual.app import ComposeResult

@@ -1,7 +1,5 @@
 """The log screen: lines by level, Mac and text, with milliseconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from textual.app import ComposeResult

@@ -1,7 +1,5 @@
 """A lasting problem: what happened, and what to do."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Preview of a model in the picker: its split, or its loading progress."""
 
-from __future__ import annotations
-
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage

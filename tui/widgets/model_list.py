@@ -1,7 +1,5 @@
 """The list of models in the picker."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """Pane 1: the Macs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial

@@ -1,7 +1,5 @@
 """The prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.cells import cell_len

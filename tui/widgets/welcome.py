@@ -1,7 +1,5 @@
 """First steps for users without another Mac or a model."""
 
-from __future__ import annotations
-
 from textual.content import Content
 
 from core.events import Peer

@@ -1,7 +1,5 @@
 """Seconds that each part of a piece of work took."""
 
-from __future__ import annotations
-
 from time import monotonic
 
 

@@ -1,7 +1,5 @@
 """One answer so far, for the bodies of every API."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import msgspec

@@ -1,7 +1,5 @@
 """HTTP statuses and error bodies for OpenAI's and Anthropic's clients."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

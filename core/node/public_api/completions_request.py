@@ -1,7 +1,5 @@
 """Requests of `/v1/completions`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Accepts HTTP clients, with or without TLS, up to a limit."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """Enforces a new roster: ends plans and links with distrusted Macs, deletes shared data, and tells other Macs."""
 
-from __future__ import annotations
-
 import asyncio
 
 from core.errors import Problem
