@@ -22,7 +22,7 @@ from core.node.disks.holdings import Holdings
 from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
@@ -81,14 +81,14 @@ class Planning:
         inventory: ModelInventory,
         files: StageFiles,
         peers: PeerTable,
-        leader: PlanLeader,
+        worker: WorkerState,
         throughput: ThroughputHistory,
         gpu_reported: Callable[[], Awaitable[None]],
     ) -> None:
         """`gpu_reported` waits until this Mac's worker has said how much memory its GPU may use."""
         self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
         self._assessment, self._simulated = node.assessment, bool(node.config.chip)
-        self._peers, self._leader, self._throughput = peers, leader, throughput
+        self._peers, self._worker, self._throughput = peers, worker, throughput
         self._beside = PrefillChoice(inventory, peers, self.speeds)
         self._gpu_reported, self._plan_gen = gpu_reported, 0
 
@@ -117,7 +117,7 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        return self._files.disks(self._leader.plan) if self._leader.plan else []
+        return self._files.disks(self._worker.led) if self._worker.led else []
 
     async def plan(self, request: LoadRequest) -> Planned:
         request = await self._with_reader(request)
@@ -217,7 +217,7 @@ class Planning:
         drafter = await self._drafter(request, entry)
         # look again: examining a model takes seconds, and a Mac may have come or gone
         macs = [mac for mac in self._macs(request) if mac.device_id not in without]
-        self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
+        self._plan_gen = max(self._plan_gen, self._worker.last_gen) + GENERATIONS
         facts = self._facts(entry, layout, profile, macs, drafter)
         facts["no_group"] = no_group
         try:
@@ -254,7 +254,7 @@ class Planning:
         return self._listed(held, PlanPreview(problem=problem, total_bytes=held.total_bytes))
 
     def _listed(self, model: ModelEntry | HeldModel, preview: PlanPreview, path: str = "") -> ModelChoice:
-        plan, holdings = self._leader.plan, self._inventory.holdings(model.fingerprint)
+        plan, holdings = self._worker.led, self._inventory.holdings(model.fingerprint)
         return ModelChoice(
             name=model.name,
             path=path,
