@@ -25,6 +25,7 @@ Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
+PlanPhase = Literal["loading", "linking", "proving", "failed"] | RecoveryState
 RecoveryChoice = Literal["replan", "wait", "save", "stop"]
 RowState = Literal["waiting", "reading", "writing"]
 PathKind = Literal["Thunderbolt", "Ethernet", "Wi-Fi", "tunnel", ""]

@@ -38,8 +38,11 @@ from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
 from tui.own_node import start_node
 
-NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
-CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
+NAMES = (
+    *("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare"),
+    *("attic", "den", "desk", "garage", "kitchen", "lab", "loft", "shelf"),
+)
+CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1") * 2
 BONJOUR_S = 8.0
 START_S = 30.0
 
@@ -309,6 +312,7 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
         key = ApiKeys(home.api_keys).add("demo", time.time(), key)
     await demo.join()
     await demo.load()
+    await demo.stop_watching()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
     facts = {
         **{"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)},
