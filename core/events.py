@@ -595,37 +595,12 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         return bool(self.running or (self.served and self.served.answers))
 
 
-AnyEvent = (
-    Snapshot
-    | PeerSeen
-    | PeerChanged
-    | PeerGone
-    | TrustChanged
-    | PairingChanged
-    | PlanProposed
-    | PlanLoaded
-    | PlanFailed
-    | PlanUnloaded
-    | PlanAdvice
-    | StageState
-    | HopSample
-    | Progress
-    | ModelsChanged
-    | Transfer
-    | RequestStarted
-    | TokenEvent
-    | PromptLogprobs
-    | RequestDone
-    | Recovery
-    | LogLine
-    | Counters
-    | Batch
-    | ApiServed
-    | ApiStopped
-    | ApiClients
-    | Elsewhere
-    | InstallationChanged
-)
+_MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged
+_PlanEvent = PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Recovery
+_AnswerEvent = RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
+_ApiEvent = ApiServed | ApiStopped | ApiClients
+_NodeEvent = Progress | ModelsChanged | Transfer | LogLine | Counters | Elsewhere | InstallationChanged
+AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _ApiEvent | _NodeEvent
 
 SPEED_TEST = "speed test"
 

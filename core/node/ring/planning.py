@@ -93,8 +93,11 @@ class Planning:
         self._gpu_reported, self._plan_gen = gpu_reported, 0
 
     async def choices(self) -> list[ModelChoice]:
-        found = await self._models.survey()
-        here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
+        found = await self._models.known()
+        entries = [one for one in found if isinstance(one, ModelEntry)]
+        profiles = await asyncio.to_thread(lambda: [self._profiles.known(entry) for entry in entries])
+        here = [await self._choice(*each) for each in zip(entries, profiles, strict=True)]
+        here += [_unusable(one) for one in found if isinstance(one, BrokenModel)]
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
@@ -240,8 +243,7 @@ class Planning:
             raise errors.ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
         return _Drafter(draft.name, await self._models.layout(draft), Path(draft.path))
 
-    async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        profile = await asyncio.to_thread(self._profiles.known, entry)
+    async def _choice(self, entry: ModelEntry, profile: SplitProfile | None) -> ModelChoice:
         preview = await self._preview(entry, PlanRequest(model=entry.path), profile, self._peers.linked())
         return self._listed(entry, preview, entry.path)
 
