@@ -594,37 +594,13 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         return bool(self.running or (self.served and self.served.answers))
 
 
-AnyEvent = (
-    Snapshot
-    | PeerSeen
-    | PeerChanged
-    | PeerGone
-    | TrustChanged
-    | PairingChanged
-    | PlanProposed
-    | PlanLoaded
-    | PlanFailed
-    | PlanUnloaded
-    | PlanAdvice
-    | StageState
-    | HopSample
-    | Progress
-    | ModelsChanged
-    | Transfer
-    | RequestStarted
-    | TokenEvent
-    | PromptLogprobs
-    | RequestDone
-    | Recovery
-    | LogLine
-    | Counters
-    | Batch
-    | ApiServed
-    | ApiStopped
-    | ApiClients
-    | Elsewhere
-    | InstallationChanged
+_MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged | LogLine | Counters | InstallationChanged
+_PlanEvent = (
+    PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Progress
 )
+_AnswerEvent = Recovery | RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
+_OtherEvent = ModelsChanged | Transfer | ApiServed | ApiStopped | ApiClients | Elsewhere
+AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _OtherEvent
 
 SPEED_TEST = "speed test"
 
