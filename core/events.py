@@ -595,9 +595,7 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
 
 
 _MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged | LogLine | Counters | InstallationChanged
-_PlanEvent = (
-    PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Progress
-)
+_PlanEvent = PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Progress
 _AnswerEvent = Recovery | RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
 _OtherEvent = ModelsChanged | Transfer | ApiServed | ApiStopped | ApiClients | Elsewhere
 AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _OtherEvent

@@ -21,7 +21,7 @@ CUTS: Final = ((), (8,), (6, 11))
 
 def check() -> Outcome:
     """Speeds never fail. Tokens must be the same on the CPU, where sums don't depend on shapes."""
-    expected = mlx_lm_answer()
+    expected = answer_of_mlx_lm()
     speeds, is_same = [], True
     for cuts in CUTS:
         with requests_ring(DEMO_MODEL, cuts) as head:
@@ -36,7 +36,7 @@ def check() -> Outcome:
     return passed(figure) if is_same or not must_be_same else failed(figure)
 
 
-def mlx_lm_answer() -> TimedAnswer:
+def answer_of_mlx_lm() -> TimedAnswer:
     """The answer of the whole model in this process, before any ring computes; the first one warms up."""
     model, tokenizer = load(str(DEMO_MODEL))[:2]
     for most in (2, TOKENS):
