@@ -25,6 +25,7 @@ Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
+PlanPhase = Literal["loading", "linking", "proving", "failed"] | RecoveryState
 RecoveryChoice = Literal["replan", "wait", "save", "stop"]
 RowState = Literal["waiting", "reading", "writing"]
 PathKind = Literal["Thunderbolt", "Ethernet", "Wi-Fi", "tunnel", ""]
@@ -594,11 +595,12 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         return bool(self.running or (self.served and self.served.answers))
 
 
-_MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged | LogLine | Counters | InstallationChanged
-_PlanEvent = PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Progress
-_AnswerEvent = Recovery | RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
-_OtherEvent = ModelsChanged | Transfer | ApiServed | ApiStopped | ApiClients | Elsewhere
-AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _OtherEvent
+_MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged
+_PlanEvent = PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Recovery
+_AnswerEvent = RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
+_ApiEvent = ApiServed | ApiStopped | ApiClients
+_NodeEvent = Progress | ModelsChanged | Transfer | LogLine | Counters | Elsewhere | InstallationChanged
+AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _ApiEvent | _NodeEvent
 
 SPEED_TEST = "speed test"
 

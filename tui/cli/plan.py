@@ -35,9 +35,8 @@ async def plan(args: argparse.Namespace) -> int:
     if args.macs and args.prefill != "off":
         raise UsageError("--macs and --prefill cannot be combined.", "Leave --macs out to plan over your own Macs.")
     if args.macs and args.draft:
-        raise UsageError(
-            "--macs and --draft cannot be combined.", "Subtract the draft model's memory from the first of --macs."
-        )
+        fix = "Subtract the draft model's memory from the first of --macs."
+        raise UsageError("--macs and --draft cannot be combined.", fix)
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)

@@ -211,9 +211,9 @@ def _tried(step: ServiceStep) -> str:
 
 
 def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
-    return (
-        error.strerror or "it cannot be run" if isinstance(error, OSError) else f"no end within {error.timeout:.0f} s"
-    )
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be run"
+    return f"no end within {error.timeout:.0f} s"
 
 
 def _is_mac() -> bool:

@@ -56,10 +56,9 @@ class TokenBar(TextView):
         plan = state.snapshot.used_plan
         self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
         self.display = bool(plan)
-        moves = plan and state.snapshot.running and state.snapshot.plan_status == "ready"
-        self._next = (
-            ring_trip_of(plan, ring_of(state)) if plan and moves and self.app.animation_level != "none" else None
-        )
+        runs = state.snapshot.running and state.snapshot.plan_status == "ready"
+        moves = runs and self.app.animation_level != "none"
+        self._next = ring_trip_of(plan, ring_of(state)) if plan and moves else None
         if self._next and not self._trip:
             self._trip, self._began = self._next, time.monotonic()
             self._clock.resume()

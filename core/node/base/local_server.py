@@ -48,9 +48,8 @@ class LocalServer:
 
     async def start(self, path: Path) -> None:
         """Serve at the socket `path`. Raises NodeError if it can't be made."""
-        app = web.Application(
-            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.let_all_in, self._refuse]
-        )
+        middlewares = [_problems, self._clients.let_all_in, self._refuse]
+        app = web.Application(client_max_size=MAX_REQUEST, middlewares=middlewares)
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes)
         logger = defects_logger("local_api", "A command", self._tasks)

@@ -29,9 +29,8 @@ class TrustRoom(Room):
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
         enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
-        return cls(
-            node=node, enforcement=enforcement, commands=TrustCommands(node, enforcement, peers.mesh, peers.worker)
-        )
+        commands = TrustCommands(node, enforcement, peers.mesh, peers.worker)
+        return cls(node=node, enforcement=enforcement, commands=commands)
 
     def messages(self) -> Iterable[MessageRow]:
         return receives(KeyChange, self._handle), receives(KeyRefused, self._handle)
