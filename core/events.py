@@ -4,6 +4,8 @@ Every struct is frozen. Times end in `_s` (seconds), `start`/`stop` are half-ope
 of all events (`core.snapshot`), so a client that connects later sees the same state.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,6 +27,7 @@ Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
+PlanPhase = Literal["loading", "linking", "proving", "failed"] | RecoveryState
 RecoveryChoice = Literal["replan", "wait", "save", "stop"]
 RowState = Literal["waiting", "reading", "writing"]
 PathKind = Literal["Thunderbolt", "Ethernet", "Wi-Fi", "tunnel", ""]
@@ -594,37 +597,12 @@ class Snapshot(Event, frozen=True, kw_only=True, tag="Snapshot"):
         return bool(self.running or (self.served and self.served.answers))
 
 
-AnyEvent = (
-    Snapshot
-    | PeerSeen
-    | PeerChanged
-    | PeerGone
-    | TrustChanged
-    | PairingChanged
-    | PlanProposed
-    | PlanLoaded
-    | PlanFailed
-    | PlanUnloaded
-    | PlanAdvice
-    | StageState
-    | HopSample
-    | Progress
-    | ModelsChanged
-    | Transfer
-    | RequestStarted
-    | TokenEvent
-    | PromptLogprobs
-    | RequestDone
-    | Recovery
-    | LogLine
-    | Counters
-    | Batch
-    | ApiServed
-    | ApiStopped
-    | ApiClients
-    | Elsewhere
-    | InstallationChanged
-)
+_MacEvent = PeerSeen | PeerChanged | PeerGone | TrustChanged | PairingChanged
+_PlanEvent = PlanProposed | PlanLoaded | PlanFailed | PlanUnloaded | PlanAdvice | StageState | HopSample | Recovery
+_AnswerEvent = RequestStarted | TokenEvent | PromptLogprobs | RequestDone | Batch
+_ApiEvent = ApiServed | ApiStopped | ApiClients
+_NodeEvent = Progress | ModelsChanged | Transfer | LogLine | Counters | Elsewhere | InstallationChanged
+AnyEvent = Snapshot | _MacEvent | _PlanEvent | _AnswerEvent | _ApiEvent | _NodeEvent
 
 SPEED_TEST = "speed test"
 

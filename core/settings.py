@@ -79,6 +79,7 @@ class Home(msgspec.Struct, frozen=True):
     paused = HomeFile("paused.json", 1)  # paused transfers; absent if none is paused
     theme = HomeFile("tui.json", 1)  # the theme chosen last
     models = HomeFile("models", 1)  # models of this Mac, one directory each; the format is of `.blocks`, `.hub` ...
+    catalog = HomeFile("catalog.json", 1)  # models of this Mac as they were read last
     hashes = HomeFile("hashes.json", 1)  # cached SHA-256 hashes of model files
 
 

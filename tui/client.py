@@ -348,9 +348,8 @@ def _refusal(reply: httpx2.Response) -> errors.MaclusterError:
 
 
 def _unreadable(reply: httpx2.Response) -> errors.NodeError:
-    return _other_version(reply) or errors.NodeError(
-        "macluster's service sent a reply that can't be read.", "See its log."
-    )
+    what = "macluster's service sent a reply that can't be read."
+    return _other_version(reply) or errors.NodeError(what, "See its log.")
 
 
 def _other_version(reply: httpx2.Response) -> errors.VersionsDiffer | None:

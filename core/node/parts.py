@@ -20,8 +20,8 @@ from core.node.config import NodeConfig
 from core.node.disks.room import DisksRoom
 from core.node.pairing.room import PairingRoom
 from core.node.peers.room import PeersRoom
+from core.node.plans.room import PlansRoom
 from core.node.public_api.room import PublicApiRoom
-from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
 from core.node.restarting import Restarting
@@ -46,13 +46,13 @@ class NodeParts:
         self.pairing = PairingRoom.build(node, peers, trust)
         self.disks = disks = DisksRoom.build(node, peers)
         self.ring = ring = RingRoom.build(node, peers, disks)
-        self.answers = answers = AnswersRoom.build(node, ring)
-        self.recovery = recovery = RecoveryRoom.build(node, peers, ring, answers)
+        self.answers = answers = AnswersRoom.build(node, peers, ring)
+        self.plans = plans = PlansRoom.build(node, peers, ring, answers)
         check_trust = answers.answers.opening.check_trust
         relay = Relay(peers.mesh, peers.elsewhere, node.tasks, lambda mac: node.bus.now.name_of(mac), check_trust)
-        self.api = api = PublicApiRoom.build(node, answers, relay.model, disks.inventory.names, recovery.load)
+        self.api = api = PublicApiRoom.build(node, answers, relay.model, disks.inventory.names, plans.load)
         self.relay = RelayRoom.build(node, peers.mesh, answers.answers, relay, api.answering)
-        rooms = (peers, trust, self.pairing, disks, ring, answers, recovery, api, self.relay)
+        rooms = (peers, trust, self.pairing, disks, ring, answers, plans, api, self.relay)
         join(node, rooms)
         self.restarting = Restarting(node, peers.worker, stopping)
         routes = [row for part in (*rooms, self.restarting) for row in part.routes()]

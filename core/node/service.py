@@ -68,11 +68,11 @@ class Node:
             self._on_served(await parts.api.api.start())
         parts.node.tasks.spawn("Advertising this Mac", parts.peers.search.advertise())
         parts.node.tasks.essential("The watch over trust", self._watch)
-        parts.node.tasks.essential("The watch over answers", parts.recovery.driver.watch)
+        parts.node.tasks.essential("The watch over answers", parts.plans.driver.watch)
         parts.node.tasks.restartable("The look at memory", self._look_at_memory)
         parts.node.tasks.restartable("The look at networks", self._look_at_networks)
         parts.node.tasks.restartable("Keeping this Mac awake", self._keep_awake)
-        parts.node.tasks.restartable("Measuring of throughput", parts.recovery.advisor.watch)
+        parts.node.tasks.restartable("Measuring of throughput", parts.plans.advisor.watch)
         parts.node.tasks.restartable("The look at the installation", parts.restarting.watch)
         parts.node.tasks.restartable("The look at the disk", parts.disks.inventory.watch)
         parts.node.tasks.restartable("Asking for other Macs' logs", parts.peers.logs.watch)
@@ -154,7 +154,7 @@ class Node:
 
     def _note_led(self) -> None:
         """Record the model for the next node, which offers it if this one is killed."""
-        plan = self.parts.ring.leader.plan
+        plan = self.parts.peers.worker.led
         if self.parts.node.bus.now.recovery or self._led == (led := plan.model if plan else ""):
             return
         self._led = led

@@ -10,22 +10,12 @@ from typing import NamedTuple
 from core.errors import BadBudget, IllegalCut, NoPeers, PlanError, TooManyPeers, UsageError
 from core.events import BalanceChoice, Peer, Plan, Topology
 from core.models.slicing.split_profile import SplitProfile
+from core.plan import topology as topologies
 from core.plan.balance_by_speed import StageOwners, StageSeconds, balanced
 from core.plan.nearest_cuts import best_cuts, nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.stage_sizes import StageSizes
-from core.plan.topology import (
-    DEFAULT_TOPOLOGY,
-    LONE_MAC_TOPOLOGY,
-    TOPOLOGIES,
-    Arrangement,
-    LayerSpan,
-    Route,
-    has_ranks,
-    in_ring,
-    parse_span,
-    route,
-)
+from core.plan.topology import Arrangement, LayerSpan, Route, has_ranks, in_ring, parse_span, route
 
 
 class LayerSplit(NamedTuple):
@@ -77,7 +67,7 @@ def split_by_budget(
     Ranks get all layers; in a reverse ring the head's come last. Without a `topology`: private, or single on one Mac.
     Raises the errors of `split_layers`, and PlanError if a topology of several Macs was asked for on one.
     """
-    row = TOPOLOGIES[topology or DEFAULT_TOPOLOGY]
+    row = topologies.TOPOLOGIES[topology or topologies.DEFAULT_TOPOLOGY]
     kept = _kept(peers, row, profile)
     if len(kept) == 1 and topology and row.several:
         raise _alone(model, topology, profile)
@@ -113,9 +103,9 @@ def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None)
 def _alone(model: str, topology: Topology | None, profile: SplitProfile | None) -> PlanError:
     what = f"{model} cannot run in the topology {topology}"
     if profile and not profile.cuts:
-        return PlanError(f"{what}: {where_cut(profile)}", f"Choose the topology {LONE_MAC_TOPOLOGY}.")
+        return PlanError(f"{what}: {where_cut(profile)}", f"Choose the topology {topologies.LONE_MAC_TOPOLOGY}.")
     return PlanError(
-        f"{what}: it takes a second Mac.", f"Pair another Mac, or choose the topology {LONE_MAC_TOPOLOGY}."
+        f"{what}: it takes a second Mac.", f"Pair another Mac, or choose the topology {topologies.LONE_MAC_TOPOLOGY}."
     )
 
 

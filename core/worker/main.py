@@ -20,20 +20,10 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
+from core import errors
 from core.engine.constraints import Grammars
 from core.engine.drafting import Drafter
 from core.engine.requests import Request
-from core.errors import (
-    GroupFailed,
-    HandshakeError,
-    LinkError,
-    LinkLost,
-    MaclusterError,
-    NoAnswer,
-    NotLoaded,
-    Problem,
-    StageFailed,
-)
 from core.events import Plan
 from core.link.data_plane import listen
 from core.models.files.model_folder import read_folder
@@ -131,7 +121,7 @@ class Worker:
                     head.turn(self._inbox)
                 else:
                     self._wait(IDLE_S)
-            except LinkError as error:
+            except errors.LinkError as error:
                 self._break(error)
 
     def _wait(self, timeout_s: float) -> None:
@@ -170,10 +160,11 @@ class Worker:
             case _ if self._head:
                 _obey_on_head(self._head, command)
             case Request():
-                no_model = LinkLost("No model is loaded in this worker.").problem
+                no_model = errors.LinkLost("No model is loaded in this worker.").problem
                 self._report(untouched(command, "error", no_model))
             case messages.SaveSession() | messages.LoadSession():
-                self._report(messages.SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
+                not_loaded = errors.NotLoaded("No model is loaded in this worker.").problem
+                self._report(messages.SessionFailed(problem=not_loaded))
             case _:
                 pass
 
@@ -196,13 +187,14 @@ class Worker:
     def _load(self, command: messages.Load) -> None:
         try:
             self._report(self._loaded(command))
-        except MaclusterError as error:
+        except errors.MaclusterError as error:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: messages.Load) -> messages.Loaded:
         """Load, and report the layers: the head checks their owners. Only weights that are needed again are kept."""
         if self._group:
-            raise StageFailed("This worker was a rank of another plan.", "Load the model again: a new worker starts.")
+            what = "This worker was a rank of another plan."
+            raise errors.StageFailed(what, "Load the model again: a new worker starts.")
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
@@ -244,7 +236,7 @@ class Worker:
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
-        self._unlink(LinkLost("Another plan replaces this one.").problem)
+        self._unlink(errors.LinkLost("Another plan replaces this one.").problem)
         before, self._held = self._held, None
         if before is None:
             return {}
@@ -271,7 +263,7 @@ class Worker:
     def _connect(self, command: messages.Connect) -> None:
         if self._joined is None or self._held is None:
             return
-        self._unlink(LinkLost("The ring is being linked again.").problem)
+        self._unlink(errors.LinkLost("The ring is being linked again.").problem)
         self._held = held = replace(self._held, plan=command.plan)
         try:
             neighbours = _neighbours(command, self._joined, held)
@@ -280,13 +272,13 @@ class Worker:
                 self._join_group(held, self._ring)
             if held.head and (problem := held.head.pipeline.link(self._ring)):
                 held.head.fail_all(problem)
-        except LinkError:
+        except errors.LinkError:
             raise
-        except StageFailed as error:
+        except errors.StageFailed as error:
             self._report(messages.Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
             return
-        except MaclusterError as error:
-            raise HandshakeError(error.what, error.fix) from error
+        except errors.MaclusterError as error:
+            raise errors.HandshakeError(error.what, error.fix) from error
         self._report(messages.Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: messages.ConnectPrefill) -> None:
@@ -298,7 +290,7 @@ class Worker:
         try:
             neighbours = _neighbours(command, self._joined, replace(held, index=0))
             other.link(Ring(neighbours, stage.meter, command.key_limits))
-        except MaclusterError as error:
+        except errors.MaclusterError as error:
             self._report(messages.PrefillBroken(plan_gen=gen, problem=error.problem))
             return
         held.head.reading.link(other, gen)
@@ -306,12 +298,12 @@ class Worker:
 
     def _join_group(self, held: HeldStage, ring: Ring) -> None:
         if self._group:
-            raise GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
+            raise errors.GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
         assert held.plan.parallelism
         self._group = open_group(held.plan.parallelism.group, ring, self._lose_group)
         held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
-    def _lose_group(self, error: LinkError) -> None:
+    def _lose_group(self, error: errors.LinkError) -> None:
         """End the process after losing a rank, from another thread: the main one may hang in MLX. Later calls wait."""
         self._parting.acquire()
         sleep(LEAVE_S)
@@ -334,13 +326,13 @@ class Worker:
 
         try:
             self._report(prove(plan, pipeline, held.reference, goes_on))
-        except LinkError:
+        except errors.LinkError:
             pipeline.begin_anew()  # half a proof has no value
             raise
-        except MaclusterError as error:
+        except errors.MaclusterError as error:
             self._report(messages.Unproved(plan_gen=plan_gen, problem=error.problem))
 
-    def _break(self, error: LinkError) -> None:
+    def _break(self, error: errors.LinkError) -> None:
         """Report a link error round the ring, close both links, keep layers and caches. A rank ends instead."""
         if self._held is None:  # it never joined: without a place in a ring this process is useless
             raise error
@@ -348,16 +340,16 @@ class Worker:
         head = self._held.head
         if head:
             head.flush()
-        if isinstance(error, GroupFailed) and self._group is None:
+        if isinstance(error, errors.GroupFailed) and self._group is None:
             self._report(messages.Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
-        if isinstance(error, GroupFailed) or self._group:
+        if isinstance(error, errors.GroupFailed) or self._group:
             self._lose_group(error)
-        if head and isinstance(error, NoAnswer):
+        if head and isinstance(error, errors.NoAnswer):
             head.fail_all(error.problem)
             head.pipeline.begin_anew()
         self._report(messages.LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
-    def _unlink(self, problem: Problem) -> None:
+    def _unlink(self, problem: errors.Problem) -> None:
         ring, self._ring = self._ring, None
         if head := self._head:
             head.pipeline.unlink()

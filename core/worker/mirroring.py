@@ -18,17 +18,8 @@ from core.engine.requests import Request
 from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
-from core.worker.kv_spans import (
-    SPAN_BYTES,
-    STATE,
-    CachePart,
-    KvSpan,
-    SpanVerb,
-    decode_caches,
-    encode_caches,
-    in_parts,
-    is_filled,
-)
+from core.worker import kv_spans
+from core.worker.kv_spans import SPAN_BYTES, CachePart, KvSpan, SpanVerb, decode_caches, encode_caches, in_parts
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import PasteRequest, Restoring
@@ -37,7 +28,7 @@ from core.worker.restoring import PasteRequest, Restoring
 WORTH: Final = 32
 # spans in flight while prompts are read; one while tokens are written, where waiting costs more
 MOST_OUT: Final = 4
-WANTED: Final = CachePart(0, STATE, b"")
+WANTED: Final = CachePart(0, kv_spans.STATE, b"")
 
 
 class CutRequest(NamedTuple):
@@ -152,7 +143,7 @@ class Mirroring:
         count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
-        if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
+        if caches is None or len(caches) < count or not (asked.start < asked.stop or kv_spans.is_filled(caches)):
             self._give_up_on(name)  # a stage failed
         elif asked.states:
             needs = self._needs.get(name) if asked.is_last else None
@@ -162,7 +153,7 @@ class Mirroring:
 
     def _keep_tokens(self, asked: CutRequest, caches: Mapping[int, CachePart]) -> None:
         name = asked.request_id
-        states = {n: part.first for n, part in caches.items() if part.needs == STATE}
+        states = {n: part.first for n, part in caches.items() if part.needs == kv_spans.STATE}
         self._grows |= any(self._states.get(n, size) != size for n, size in states.items())
         self._states = states
         if max(states.values(), default=0) > MOST_STATE or (self._grows and sum(states.values()) > MOST_STATE):

@@ -17,7 +17,8 @@ from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
 from core.node.peers.messages import Ping
-from core.node.ring.messages import StageLost
+from core.node.peers.stage_state import HeldStage, PlanId
+from core.node.ring.messages import StageReport
 from core.requests.plans import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster.changes import add
@@ -59,7 +60,7 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
         link = await dial_control(
             HOST, victim.port, identity=mac(EVIL), cluster=group, peer_id=victim.me.device_id, timeout_s=60.0
         )
-        speaking = asyncio.create_task(speak(link))
+        speaking = asyncio.create_task(speak(link, victim.me.text_id))
         try:
             await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 240, "Seeing the rogue")
             await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 240, "Hearing the member")
@@ -71,11 +72,12 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
             await link.wait_closed()
 
 
-async def speak(link: ControlLink) -> None:
+async def speak(link: ControlLink, head: str) -> None:
     """Send hostile texts in every message of a paired Mac with room for them. Its budget is zero: it is in no plan."""
     status = msgspec.structs.replace(STATUS, name=payloads("SAID")[0], chip="".join(payloads("CHIP")), budget_bytes=0)
     problem = Problem(kind=payloads("KIND")[0], what="".join(payloads("FAULT")), fix="".join(payloads("CURE")))
-    await link.send(*to_frame(StageLost(plan_gen=1, problem=problem)))
+    lost = HeldStage(plan=PlanId(head, 1), phase="lost", problem=problem)
+    await link.send(*to_frame(StageReport(stage=lost)))
     while True:
         kind, body = await link.recv()
         if kind is FrameType.PING:

@@ -20,7 +20,7 @@ TYPED = "what a person typed"
 NODE = f"""
 import asyncio, runpy, sys
 from pathlib import Path
-from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.plans.driver import PlanDriver
 
 fault = Path(sys.argv.pop(1))
 
@@ -29,7 +29,7 @@ async def watch(self):
         await asyncio.sleep(0.05)
     raise KeyError({TYPED!r})
 
-RecoveryDriver.watch = watch
+PlanDriver.watch = watch
 runpy.run_module("core.node", run_name="__main__", alter_sys=True)
 """
 

@@ -121,7 +121,7 @@ class Faults:
             head.node.process.soon(head.node.mesh.tell, home.device_id, encode_bundle(told.stand, [encode(told)], []))
 
     async def _revoke(self, node: Node, home: Mac) -> None:
-        if node.leader.plan and any(stage.device_id == home.device_id for stage in node.leader.plan.stages):
+        if node.worker.led and any(stage.device_id == home.device_id for stage in node.worker.led.stages):
             self._watching[node.home].distrusted.update(node.answers.under_way)
         node.home.store.advance(revoking(len(self._world.macs), home.number))
         await node.enforcement.follow()

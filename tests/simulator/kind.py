@@ -16,8 +16,8 @@ class Kind(NamedTuple):
     `heads`: number of Macs that lead a plan each, if there are that many. `is_fickle`: a person asked about a lost Mac
     chooses to wait, then changes their mind. `stutters`: workers send some messages twice. `draws`: answers are
     sampled, with a given seed or without. `topology`: of the plans. `saves`: conversations are saved and loaded.
-    `mirrors`: the head mirrors caches, and answers are longer; `states`: some layers keep only states. `whims`: dice
-    for these settings.
+    `mirrors`: the head mirrors caches, and answers are longer; `states`: some layers keep only states. `forgets`: some
+    orders and reports of plans are lost. `whims`: dice for these settings.
     """
 
     seed: int
@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     saves: bool = False
     mirrors: bool = False
     states: bool = False
+    forgets: bool = False
 
 
 def kind_of(seed: int) -> Kind:
@@ -45,4 +46,5 @@ def kind_of(seed: int) -> Kind:
         saves=seed % 5 == 0,
         mirrors=seed % 4 == 3,
         states=seed % 8 == 7,
+        forgets=seed % 6 == 5,
     )

@@ -36,15 +36,15 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
 from core.node.peers.speed_test import SpeedTests
 from core.node.peers.worker_state import WorkerState
+from core.node.plans.driver import PlanDriver
+from core.node.plans.room import PlansRoom
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.recovery.recovery_driver import RecoveryDriver
-from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
-from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.ring_trace import Tracing
 from core.node.ring.room import RingRoom
 from core.node.ring.stage_files import StageFiles
@@ -86,6 +86,17 @@ class _Journal(Journal):
         self._note(f"{level} {text}")
 
 
+class _Tasks(Tasks):
+    """Shows a defect that a node would log."""
+
+    def __init__(self, journal: Journal, network: Network) -> None:
+        super().__init__(journal, asyncio.Event())
+        self._failures = network.loop.failures
+
+    def log_defect(self, name: str, error: BaseException) -> None:
+        self._failures.append(error)
+
+
 class Node:
     """One life of a Mac's node: the real parts of `core.node.parts`, over simulated network, disk and worker."""
 
@@ -100,7 +111,7 @@ class Node:
         self.bus = bus = _Bus(lambda event: home.watch(self, event))
         signals = Signals()
         journal = _Journal(home.note, home.name, bus)
-        self.tasks = tasks = Tasks(journal, asyncio.Event())
+        self.tasks = tasks = _Tasks(journal, network)
         messages = MessageTable(lambda: store.forked is not None)
         node = NodeContext(
             config=NodeConfig(
@@ -150,15 +161,15 @@ class Node:
         self.supervisor = supervisor = Supervisor(node, worker)
         self.member = member = PlanMember(node, mesh, paths, supervisor, worker, models, models)
         files = StageFiles(models, models, transfers, models)
-        self.leader = leader = PlanLeader(node, mesh, member, files, worker)
-        tracing = Tracing(node, mesh, supervisor, worker, leader)
+        tracing = Tracing(node, mesh, supervisor, worker)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(node, models, models, files, peers, leader, throughput, supervisor.reported)
+        planning = Planning(node, models, models, files, peers, worker, throughput, supervisor.reported)
 
         # answers and their recovery
-        self.answers = answers = Answers(node, leader, supervisor, ModelTokenizer(read_tokenizer))
-        self.sessions = sessions = SavedSessions(node, leader, supervisor, answers)
-        self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
+        self.answers = answers = Answers(node, worker, supervisor, ModelTokenizer(read_tokenizer))
+        self.sessions = sessions = SavedSessions(node, worker, supervisor, answers)
+        prefill = PrefillLink(node, mesh, member)
+        self.plans = PlanDriver(node, mesh, peers, worker, member, planning, files, prefill, answers, sessions)
 
         relay = Relay(mesh, elsewhere, tasks, bus.now.name_of, answers.opening.check_trust)
         answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
@@ -193,10 +204,9 @@ class Node:
             ),
             RingRoom(
                 node=node,
-                peers=peers,
                 supervisor=supervisor,
                 member=member,
-                leader=leader,
+                files=files,
                 tracing=tracing,
                 trimming=none,
                 throughput=throughput,
@@ -204,13 +214,15 @@ class Node:
                 known=none,
             ),
             AnswersRoom(node=node, answers=answers, sessions=sessions),
-            RecoveryRoom(
+            PlansRoom(
                 node=node,
                 elsewhere=elsewhere,
+                peers=peers,
                 worker=worker,
                 planning=planning,
-                driver=self.recovery,
+                driver=self.plans,
                 advisor=none,
+                prefill=prefill,
             ),
             RelayRoom(node=node, answers=answers, chat=none, relay=relay, server=relay_server),
         )
@@ -222,7 +234,7 @@ class Node:
         self.mesh.start()
         self.supervisor.start()
         if self.home.leads:
-            self.tasks.essential("The watch over answers", self.recovery.watch)
+            self.tasks.essential("The watch over answers", self.plans.watch)
         if self.home.number == 0:
             self.tasks.essential("The watch over trust", self._watch)
 
@@ -287,7 +299,7 @@ class Mac:
     @property
     def is_over(self) -> bool:
         """Whether it leads no plan and recovers none."""
-        return self.is_up and self.state in ("running", "parked") and self.node.leader.plan is None
+        return self.is_up and self.state in ("running", "parked") and self.node.worker.led is None
 
     def boot(self) -> None:
         """Start the node again."""

@@ -11,10 +11,11 @@ from core.link.liveness import Dead, Liveness, Slept
 from core.node.base.message_table import MessageRow, MessageTable
 from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
-from core.node.peers.linked_mac import LinkedMacChanged
+from core.node.peers.linked_mac import LinkedMacChanged, StageHeard
 from core.node.peers.mesh import LinkEnded, RosterArrived
 from core.node.peers.messages import Greeting, Ping, Status
 from core.node.peers.own_mac import OwnMac
+from core.node.ring.messages import LinkUp, PrepareStage, StageReport
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster.store import RosterStore
@@ -22,6 +23,7 @@ from tests.simulator.loop import Process
 from tests.simulator.network import Network, Way, Wire
 
 REDIAL_S = (0.2, 0.5, 1.0, 2.0)
+LOST_SHARE = 0.2  # of orders and reports of plans, where some are lost
 
 
 class Contact:
@@ -85,7 +87,9 @@ class Mesh:
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Send a message; returns whether it went out."""
-        contact = self.contacts.get(device_id)
+        contact, dice = self.contacts.get(device_id), self.network.forgets
+        if dice and isinstance(message, PrepareStage | LinkUp | StageReport) and dice.random() < LOST_SHARE:
+            return contact is not None
         return contact is not None and self._put(contact, message)
 
     def local_host_of(self, device_id: str) -> str:
@@ -174,7 +178,8 @@ class Mesh:
         self._plan_beat()
         if contact.other and contact.other.own._store.current is not self._store.current:
             self._put(contact, self._store.bundle())
-        self._put(contact, Ping(sent=0.0, status=self._own.status(), rtts=dict.fromkeys(self.contacts, contact.rtt_s)))
+        rtts = dict.fromkeys(self.contacts, contact.rtt_s)
+        self._put(contact, Ping(sent=0.0, status=self._own.status(), rtts=rtts, stage=self._own.stage_of(device_id)))
         self._read(contact)
 
     def _arrived(self, contact: Contact, word: object) -> None:
@@ -207,9 +212,12 @@ class Mesh:
                 return
             case bytes():
                 await self._adopt(contact, word)
-            case Ping(status=status, rtts=rtts):
-                contact.status, contact.rtts = status, rtts
-                self._changed(contact.device_id)
+            case Ping(status=status, rtts=rtts, stage=stage):
+                if status:
+                    contact.status, contact.rtts = status, rtts
+                    self._changed(contact.device_id)
+                if stage:
+                    self._signals.emit(StageHeard(contact.device_id, stage))
             case EOFError():
                 self._end(contact, "The control link ended.")
             case _:
@@ -262,7 +270,9 @@ class Mesh:
             elif not isinstance(change, Slept):
                 self._changed(change.device_id)
         for device_id in self._liveness.watched:
-            self._put(self.contacts[device_id], None)
+            contact = self.contacts[device_id]
+            stage = self._own.stage_of(device_id)
+            self._put(contact, Ping(sent=0.0, stage=stage) if stage else None)
         self._plan_beat()
 
     def reset(self, contact: Contact) -> None:

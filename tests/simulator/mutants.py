@@ -13,8 +13,9 @@ from core.link.frames import Buffer
 from core.node.answers import kv_mirror
 from core.node.answers.answers import Answers
 from core.node.answers.kv_mirror import Mirror
-from core.node.recovery import recovery_states
-from core.node.recovery.recovery_states import RecoveryStates
+from core.node.peers.own_mac import OwnMac
+from core.node.plans import plan_machine
+from core.node.plans.plan_machine import PlanMachine
 from core.node.ring.plan_member import PlanMember
 from core.worker import mirroring
 from core.worker.kv_spans import CachePart, decode_caches
@@ -25,13 +26,7 @@ Patch = pytest.MonkeyPatch
 
 def late_answers_to_a_seek(patch: Patch) -> None:
     """Count any answer to a seek, also a late one to an earlier question."""
-    judged = RecoveryStates._is_last
-
-    def is_last(machine: RecoveryStates) -> bool:
-        judged(machine)
-        return machine.state == "replan"
-
-    patch.setattr(RecoveryStates, "_is_last", is_last)
+    patch.setattr(PlanMachine, "_is_last", lambda machine, search: machine.phase == "replan")
 
 
 def a_wrong_token_index(patch: Patch) -> None:
@@ -49,16 +44,26 @@ def a_wrong_token_index(patch: Patch) -> None:
 
 def no_back_off(patch: Patch) -> None:
     """Retry at once, without a back-off."""
-    patch.setattr(recovery_states, "BACK_OFF_S", (0.0,) * len(recovery_states.BACK_OFF_S))
+    patch.setattr(plan_machine, "BACK_OFF_S", (0.0,) * len(plan_machine.BACK_OFF_S))
+
+
+def beats_that_say_nothing(patch: Patch) -> None:
+    """Report each change of a stage once, and not again with the beats."""
+    patch.setattr(OwnMac, "stage_of", lambda own, head: None)
+
+
+def orders_that_are_given_once(patch: Patch) -> None:
+    """Give no order again, whatever the beats show."""
+    patch.setattr(plan_machine, "REPEAT_S", 1e9)
 
 
 def a_plan_that_is_taken_in_silence(patch: Patch) -> None:
     """Load another model without telling the head of the old plan that its layers are gone."""
     prepare = PlanMember._prepare
 
-    async def taking(member: PlanMember, head: str, *rest: Any) -> int:
+    async def taking(member: PlanMember, head: str, *rest: Any) -> None:
         member._head = None
-        return await prepare(member, head, *rest)
+        await prepare(member, head, *rest)
 
     patch.setattr(PlanMember, "_prepare", taking)
 
@@ -98,6 +103,8 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         late_answers_to_a_seek,
         a_wrong_token_index,
         no_back_off,
+        beats_that_say_nothing,
+        orders_that_are_given_once,
         a_plan_that_is_taken_in_silence,
         a_span_in_the_wrong_place,
         spans_of_another_conversation,

@@ -57,6 +57,7 @@ class Network:
         self.meshes: dict[str, Any] = {}
         self.workers: dict[int, Any] = {}  # by listening port
         self.restored: dict[tuple[int, int], list[int]] = {}  # restored tokens of a handle, by run and handle
+        self.forgets: Random | None = None  # dice: some orders and reports of plans are lost
         self.linked: set[tuple[str, int]] = set()  # device id and plan generation of each Mac that linked
 
     def delay(self) -> float:

@@ -37,7 +37,7 @@ class Person:
 
     def unload(self) -> None:
         self._world.tell("unload")
-        self._do(self._head.node.recovery.unload)
+        self._do(self._head.node.plans.unload)
 
     def ask(self) -> None:
         random = self._random
@@ -103,16 +103,16 @@ class Person:
     def go_on_with_all(self) -> None:
         node = self._head.node
         for name, log in self._head.disk.logs.items():
-            if log.read().ended is None and node.leader.ready and name not in node.answers.under_way:
+            if log.read().ended is None and node.worker.is_ready and name not in node.answers.under_way:
                 self._do(node.answers.go_on, AnswerId(request_id=name))
 
     async def _loading(self, request: LoadRequest) -> None:
         self._watching.was_ready = False
-        await self._head.node.recovery.load(request)
+        await self._head.node.plans.load(request)
 
     def _chosen(self, choice: Any) -> None:
         with suppress(MaclusterError):  # another decision came first
-            self._head.node.recovery.choose(choice)
+            self._head.node.plans.choose(choice)
 
     def _do(self, work: Callable[..., Any], *args: Any) -> None:
         async def doing() -> None:

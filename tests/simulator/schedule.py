@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from core.events import AnyEvent, Recovery
-from core.node.recovery.recovery_states import SEEK_EVERY_S
+from core.node.plans.plan_machine import SEEK_EVERY_S
 from core.node.ring.plan_member import GRACE_S
 from tests.simulator.faults import Faults
 from tests.simulator.kind import kind_of
@@ -133,7 +133,7 @@ class Schedule:
             person.go_on_with_all()
             loop.run_for(1.0)
             self._settle()
-        if head.node.leader.ready and head.state == "running":
+        if head.node.worker.is_ready and head.state == "running":
             person.ask()
             self._settle()
             for act in (person.save, person.bring, person.follow) if self._kind.saves else ():
@@ -144,6 +144,6 @@ class Schedule:
 def _is_calm(head: Mac) -> bool:
     if not head.is_up or head.state in ("wait", "parked"):
         return True
-    is_shown = (head.node.bus.now.plan_status == "ready") == head.node.leader.ready
-    is_idle = not head.node.answers.under_way and not head.node.leader.is_loading
+    is_shown = (head.node.bus.now.plan_status == "ready") == head.node.worker.is_ready
+    is_idle = not head.node.answers.under_way and not head.node.worker.is_loading
     return head.state == "running" and is_shown and is_idle

@@ -17,7 +17,7 @@ from core.events import (
     TokenEvent,
 )
 from core.node.answers.answers import MAX_DEATHS
-from core.node.ring.plan_lifecycle import MAX_RELINKS
+from core.node.plans.plan_machine import MAX_RELINKS
 from core.plan.make_plan import make_plan
 from core.plan.survival import options_after_loss
 from core.requests.plans import LoadRequest
@@ -73,7 +73,7 @@ class Watching:
                 self._check_pace(node, state)
             case PlanLoaded(plan_gen=gen):
                 self.was_ready = True
-                self.world.kinds[node.leader.plan.topology if node.leader.plan else ""] += 1
+                self.world.kinds[node.worker.led.topology if node.worker.led else ""] += 1
                 self._check_links(node, gen)
                 self.world.tell(f"plan {gen} is ready")
             case PlanFailed(plan_gen=gen, problem=problem):
@@ -130,19 +130,18 @@ class Watching:
 
     def _check_links(self, node: Node, plan_gen: int) -> None:
         """Check that a ready ring has a link of every Mac under this generation."""
-        stages = node.leader.plan.stages if node.leader.plan else ()
+        stages = node.worker.led.stages if node.worker.led else ()
         if len(stages) > 1:
             linked = self.world.network.linked
             assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
 
     def _check_pace(self, node: Node, state: RecoveryState) -> None:
         """Check that failed attempts are repeated ever later, and that no split is loaded while a newer is sought."""
-        machine: Any = node.recovery._machine
+        machine: Any = node.plans._machine
         before, self._state = self._state, state
         if state == "hold":
-            self._held_at, self._attempts = self.world.loop.now, machine._attempts
+            self._held_at, self._attempts = self.world.loop.now, machine._failures.attempts
         if state == "rebuild" and before in ("hold", "wait"):
-            assert not machine._seeks, "a split is loaded while a newer one is sought"
             self.world.kinds["again"] += self._attempts > 1
             least = RESTS_S[self._attempts] if before == "hold" else 0.0
             assert self.world.loop.now >= self._held_at + least, "it tries again without a rest"
@@ -160,10 +159,10 @@ class Watching:
             self._check_wait(head.node)
 
     def _check_wait(self, node: Node) -> None:
-        machine: Any = node.recovery._machine
+        machine: Any = node.plans._machine
         if machine._is_patient and machine._gone:
             return
-        request: LoadRequest = node.recovery._request
+        request: LoadRequest = node.plans._request
         macs = [peer for peer in node.peers.linked() if peer.device_id not in machine._barred]
         try:
             make_plan(
@@ -208,7 +207,7 @@ class Watching:
         self.world.loop.run_for(grace_s + 2.0)
         heads = [home.node for home in self.world.heads]
         if all(node.bus.now.recovery is None for node in heads):
-            plans = [node.leader.plan for node in heads if node.leader.plan]
+            plans = [node.worker.led for node in heads if node.worker.led]
             serving = {stage.device_id for plan in plans for stage in plan.stages}
             nodes = {home.device_id: home.node for home in self.world.macs if home.is_up}
             holding = {mac for mac, own in nodes.items() if own.worker.plan and (grace_s or not own.member._letting_go)}

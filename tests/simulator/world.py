@@ -17,8 +17,8 @@ from core.events import AnyEvent
 from core.models.files.cache_size import CacheSize
 from core.node.answers import answer_archive, answer_record, kv_mirror, running_answer, saved_sessions
 from core.node.peers import own_mac, peer_table
-from core.node.recovery import recovery_driver
-from core.node.ring import plan_leader, worker_process
+from core.node.plans import driver, plan_machine
+from core.node.ring import worker_process
 from core.node.trust import roster_enforcement
 from core.plan import mirror as plan_mirror
 from core.trust import identity, trust_assessment
@@ -34,6 +34,7 @@ from tests.simulator.program import Program
 from tests.simulator.sessions import FILES
 from tests.simulator.stand_ins import LAYERS
 from tests.support import simulated as simulated_ring
+from tests.support.plan_machines import CheckedMachine
 
 
 class World:
@@ -50,6 +51,7 @@ class World:
         self.loop = Loop()  # type: ignore[abstract]  # the rest is unused
         self.loop.thread_s = random.choice((0.001, 0.001, 0.1, 0.5))
         self.network = Network(self.loop, random)
+        self.network.forgets = Random(-3 - seed) if kind.forgets else None
         self.macs: list[Mac] = []
         self._heals: list[tuple[float, Callable[[], None]]] = []
         size = random.choice((1, 2, 2, 3, 3, 3, 4))
@@ -117,10 +119,12 @@ def simulated(world: World) -> Iterator[None]:
         randbits=world.random.getrandbits,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recovery_driver, plan_leader, running_answer, peer_table):
+        for module in (driver, running_answer, peer_table):
             patch.setattr(module, "monotonic", world.loop.time)
-        patch.setattr(recovery_driver, "TICK_S", 0.5)
-        patch.setattr(plan_leader, "STILL_S", 3600.0)  # a wait without end must show
+        patch.setattr(driver, "TICK_S", 0.5)
+        patch.setattr(driver, "PlanMachine", CheckedMachine)
+        for limit in ("PREPARE_S", "STILL_S"):
+            patch.setattr(plan_machine, limit, 3600.0)  # a wait without end must show
         patch.setattr(saved_sessions, "files", FILES)
         patch.setattr(plan_mirror, "EVERY", 6)
         patch.setattr(mirroring, "WORTH", 4)

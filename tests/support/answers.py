@@ -25,8 +25,6 @@ from core.node.answers.token_log import AnswerRecord, TokenLog, Written, read_to
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
@@ -89,14 +87,13 @@ class AnswersHarness:
         config = {"home": Home(folder)}
         self.node = context_of(identity=mac(0), config=config, bus=self.bus, journal=journal, tasks=tasks)
         self.secret = self.node.identity.secret("token log")
-        self.leader = PlanLeader(self.node, None, None, None, WorkerState())  # type: ignore[arg-type]
+        self.worker = WorkerState()
         tokenizer: Any = ModelTokenizer(read)
-        self.answers = Answers(self.node, self.leader, self.pipe, tokenizer)  # type: ignore[arg-type]
+        self.answers = Answers(self.node, self.worker, self.pipe, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> AnswersHarness:
-        lifecycle = self.leader._lifecycle = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
-        lifecycle.phase = "ready"
+        self.worker.led, self.worker.is_ready = replace(plan_of(2), context=context, rows=ROWS), True
         await self.answers.use(self.model)
         return self
 

@@ -17,7 +17,6 @@ from core.node.base.node_message import NodeMessage
 from core.node.config import ApiOptions
 from core.node.peers.messages import Leads
 from core.node.peers.other_plans import OtherPlans
-from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.load_on_request import LoadOnRequest
@@ -25,7 +24,6 @@ from core.node.public_api.public_api import PublicApi
 from core.node.public_api.request_queue import RequestQueue
 from core.node.public_api.room import ApiControl
 from core.node.relay.relayed_answers import Relay
-from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest
 from core.trust.api_keys import ApiKeys
 from core.trust.private_files import private_folder
@@ -55,7 +53,6 @@ class ServedHarness(AnswersHarness):
     asker: httpx2.AsyncClient
     api: PublicApi
     control: ApiControl
-    worker: WorkerState
     links: Unlinked
 
     disk: tuple[str, ...] = ()  # models on disk
@@ -67,11 +64,10 @@ class ServedHarness(AnswersHarness):
 
     def loaded(self, name: str) -> None:
         """Make that model ready in place of the current one."""
-        assert self.leader.plan
-        plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
-        self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))
-        lifecycle = self.leader._lifecycle = PlanLifecycle(plan)
-        lifecycle.phase = "ready"
+        assert self.worker.led
+        plan = replace(self.worker.led, model=name, plan_gen=self.worker.led.plan_gen + 1)
+        self.bus.publish(PlanUnloaded(plan_gen=self.worker.led.plan_gen))
+        self.worker.led, self.worker.is_ready = plan, True
         self.bus.publish(PlanProposed(plan=plan))
         self.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
 
@@ -88,7 +84,7 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     private_folder(folder)
     harness = ServedHarness(folder, model)
     await harness.load()
-    plan = harness.leader.plan
+    plan = harness.worker.led
     assert plan
     harness.bus.publish(PlanProposed(plan=plan))
     harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
@@ -96,7 +92,7 @@ async def served_harness(folder: Path, model: Path, options: ApiOptions | None =
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
     clients = Clients(keys, harness.bus)
-    harness.worker, harness.links = WorkerState(), Unlinked()
+    harness.links = Unlinked()
     elsewhere = OtherPlans("", harness.bus, harness.links, harness.worker, relays=True)  # type: ignore[arg-type]
     name_of, check_trust = harness.bus.now.name_of, harness.answers.opening.check_trust
     relay = Relay(harness.links, elsewhere, tasks, name_of, check_trust)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
 from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs, Transfer
-from core.link.network_paths import NetworkPath
 from core.node.base.message_table import MessageDecoder, MessageRow
 from core.node.base.node_message import NodeMessage
 from core.node.disks.messages import (
@@ -38,6 +37,7 @@ from core.node.peers.messages import (
     SpeedStop,
     Status,
 )
+from core.node.peers.stage_state import HeldStage, PlanId, files_hash
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_values import (
     Accepted,
@@ -50,16 +50,15 @@ from core.node.relay.relayed_values import (
     encoded,
 )
 from core.node.ring.messages import (
-    Checked,
     ClockReply,
     ClockRequest,
+    FilesReply,
+    FilesRequest,
     LinkUp,
     PeerTraceRequest,
-    Prepared,
     PrepareStage,
     Release,
-    Reported,
-    StageLost,
+    StageReport,
     TraceReply,
 )
 from core.node.trust.messages import KeyChange, KeyRefused
@@ -67,10 +66,21 @@ from core.requests.answers import ChatRequest, Message
 from core.requests.checks import PathFigures, SpeedResult
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
-from core.worker.messages import Failed, LinkBroken, Linked, Loading
 from tests.support.plans import FILES, held, mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
+STAGE = HeldStage(
+    plan=PlanId(mac_id(0), 7),
+    link_gen=100,
+    phase="linked",
+    port=4718,
+    done_bytes=1,
+    total_bytes=2,
+    loaded=held(1),
+    files=files_hash(FILES),
+    path="Thunderbolt",
+)
+LOST = HeldStage(plan=PlanId(mac_id(0), 7), phase="lost", problem=PROBLEM)
 STATUS = Status(
     name="studio",
     chip="M2 Ultra",
@@ -125,17 +135,15 @@ RELAYED: list[Wanted | Relayed] = [
 EVERY: list[NodeMessage] = [
     Greeting(version="0.1.0", wire=(1, 2), compute="c" * 16, mlx="0.32.4", caps=("far",), installed_by="uv"),
     NotKnown(frame=22, what="Version 0.1.0 of macluster has no such message."),
-    Ping(sent=12.5, answers=12.0, held_s=0.25, rests=True, logged=7, status=STATUS, rtts={mac_id(1): 0.001}),
+    Ping(
+        sent=12.5, answers=12.0, held_s=0.25, rests=True, logged=7, status=STATUS, stage=STAGE, rtts={mac_id(1): 0.001}
+    ),
     PrepareStage.of(plan_of(3), 2),
-    Prepared(plan_gen=100, port=4718),
-    Checked(plan_gen=100, files=FILES),
+    StageReport(stage=STAGE),
+    StageReport(stage=LOST),
+    FilesRequest(plan=PlanId(mac_id(0), 7)),
+    FilesReply(plan=PlanId(mac_id(0), 7), files=FILES),
     LinkUp.of(plan_of(2), 4718),
-    Reported(plan_gen=100, report=Loading(plan_gen=100, done_bytes=1, total_bytes=2)),
-    Reported(plan_gen=100, report=held(1)),
-    Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
-    Reported(plan_gen=100, report=Linked(plan_gen=100, way=NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000))),
-    Reported(plan_gen=100, report=LinkBroken(plan_gen=100, problem=PROBLEM)),
-    StageLost(plan_gen=100, problem=PROBLEM),
     Release(plan_gen=100, reason="The person unloaded it."),
     KeyChange(request=(b"\x00" * 300, b"\xff")),
     KeyRefused(problem=PROBLEM),

@@ -13,13 +13,13 @@ from core.node.base.context import NodeContext
 from core.node.disks.room import DisksRoom
 from core.node.pairing.room import PairingRoom
 from core.node.peers.room import PeersRoom
+from core.node.plans.room import PlansRoom
 from core.node.public_api.room import PublicApiRoom
-from core.node.recovery.room import RecoveryRoom
 from core.node.relay.room import RelayRoom
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
 
-ROOMS = (PeersRoom, TrustRoom, PairingRoom, DisksRoom, RingRoom, AnswersRoom, RecoveryRoom, PublicApiRoom, RelayRoom)
+ROOMS = (PeersRoom, TrustRoom, PairingRoom, DisksRoom, RingRoom, AnswersRoom, PlansRoom, PublicApiRoom, RelayRoom)
 
 
 def routes_of(node: NodeContext, **parts: Any) -> list[web.RouteDef]:

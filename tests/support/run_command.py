@@ -39,7 +39,7 @@ def nowhere() -> LedModel:
 async def served(harness: AnswersHarness) -> AsyncIterator[AnswersHarness]:
     """Serve the API with the model loaded."""
     await harness.load()
-    plan = harness.leader.plan
+    plan = harness.worker.led
     assert plan
     harness.bus.publish(PlanProposed(plan=plan))
     harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))

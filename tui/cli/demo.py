@@ -1,5 +1,7 @@
 """`macluster demo`: simulates Macs on this one, with their own identities, folders, nodes, workers and real links."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json
@@ -9,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -38,8 +40,11 @@ from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
 from tui.own_node import start_node
 
-NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
-CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
+NAMES = (
+    *("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare"),
+    *("attic", "den", "desk", "garage", "kitchen", "lab", "loft", "shelf"),
+)
+CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1") * 2
 BONJOUR_S = 8.0
 START_S = 30.0
 
@@ -77,15 +82,11 @@ class Demo:
         self._root = Path(tempfile.mkdtemp(prefix="macluster-"))
         self._nodes: list[subprocess.Popen[bytes]] = []
         self._group = f"demo-{secrets.token_hex(8)}"
-        self._pulled: list[str] = []
+        self.pulled: tuple[str, ...] = ()  # names of the unplugged Macs, oldest first
+        self.budgets = config.budgets_gb  # in GB, the head first
         self.watches: list[Watch] = []
         self._stack = AsyncExitStack()
         self.found_by = "Bonjour on the loopback interface"
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """Budgets in GB, the head first."""
-        return self._config.budgets_gb
 
     @property
     def home(self) -> Home:
@@ -107,7 +108,7 @@ class Demo:
         self._say(f"Starting {len(self.budgets)} simulated Macs …")
         model = (self._config.model or DEMO_MODEL).expanduser().absolute()
         self.model = str(model)
-        for index in range(len(self._config.budgets_gb)):
+        for index in range(len(self.budgets)):
             self._nodes.append(self._launch(index, model))
         for index in range(len(self._nodes)):
             watch = await self._stack.enter_async_context(Watch(self._home(index)))
@@ -133,16 +134,11 @@ class Demo:
         await self.head.until(self._all_linked, START_S, "Linking the nodes")
         return await loaded(self.head, request)
 
-    @property
-    def pulled(self) -> tuple[str, ...]:
-        """Names of the unplugged Macs, oldest first."""
-        return tuple(self._pulled)
-
     async def pull(self, name: str) -> None:
         """Unplug a Mac: its links are cut and its node ends, without a message."""
         node = self._nodes[NAMES.index(name)]
         node.kill()
-        self._pulled.append(name)
+        self.pulled += (name,)
         await asyncio.to_thread(node.wait)
 
     async def plug(self, name: str) -> None:
@@ -150,7 +146,7 @@ class Demo:
         index = NAMES.index(name)
         places = [peer.address for watch in self.watches for peer in watch.now.peers if peer.is_self]
         peers = [word for at, place in enumerate(places) if at != index for word in ("--peer", place)]
-        self._pulled.remove(name)
+        self.pulled = tuple(other for other in self.pulled if other != name)
         self._nodes[index] = await asyncio.to_thread(self._launch, index, Path(self.model), peers)
 
     async def stop_watching(self) -> None:
@@ -182,7 +178,7 @@ class Demo:
         return start_node(
             self._home(index),
             *("--name", NAMES[index], "--host", LOOPBACK_HOST, "--port", "0", "--chip", CHIPS[index]),
-            *("--budget", str(self._config.budgets_gb[index]), "--models", str(models)),
+            *("--budget", str(self.budgets[index]), "--models", str(models)),
             *("--discard", "--key", "file", "--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
@@ -218,6 +214,19 @@ class Demo:
     def _all_linked(self, watch: Watch) -> bool:
         linked = [p for p in watch.now.peers if p.state == "connected" and p.trust == "paired" and p.budget_bytes]
         return len(linked) == len(self._nodes)
+
+
+@asynccontextmanager
+async def simulated(config: DemoConfig) -> AsyncIterator[Demo]:
+    """Macs with the model loaded over all of them, until the block ends."""
+    demo = Demo(config, lambda _: None)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        yield demo
+    finally:
+        await demo.stop()
 
 
 async def pair(one: Watch, other: Watch) -> None:
@@ -305,6 +314,7 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
         key = ApiKeys(home.api_keys).add("demo", time.time(), key)
     await demo.join()
     await demo.load()
+    await demo.stop_watching()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
     facts = {
         **{"url": url, "key": key, "model": name_of(Path(demo.model)), "home": str(demo.home.root)},

@@ -1,5 +1,7 @@
 """`macluster eval TASK`: lm-eval evaluates the loaded model through this Mac's API, and mlx_lm in one process."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os
@@ -26,9 +28,8 @@ WORDS: Final = {RING: "over the ring", ALONE: "in one process"}
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny (eight questions, included)")
     command.add_argument("--limit", type=int, metavar="N", help="most questions per task")
-    command.add_argument(
-        "--together", type=int, default=4, metavar="N", help="questions in flight at a time (default %(default)s)"
-    )
+    at_once = "questions in flight at a time (default %(default)s)"
+    command.add_argument("--together", type=int, default=4, metavar="N", help=at_once)
     only = "skip mlx_lm in one process (for a model that does not fit this Mac)"
     command.add_argument("--ring-only", action="store_true", help=only)
     prints_facts(command, evaluate)
@@ -59,9 +60,8 @@ async def directory_of(watch: Watch) -> str:
     found = (each.path for each in await watch.client.models() if each.fingerprint == plan.fingerprint and each.path)
     directory = next(found, "")
     if not directory:
-        raise UsageError(
-            f"{plan.name} is not complete on this Mac's disk.", "Run this on a Mac that has all of its files."
-        )
+        what = f"{plan.name} is not complete on this Mac's disk."
+        raise UsageError(what, "Run this on a Mac that has all of its files.")
     return directory
 
 

@@ -1,5 +1,7 @@
 """`macluster models`: lists models on the Macs' disks or on the hub, and how they fit; `trim` frees disk space."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -40,9 +42,8 @@ def known_lines(models: Sequence[ModelChoice]) -> list[str]:
     splits = [m.preview.plan or m.preview.draft for m in models]
     budget = max((sum(s.budget_bytes for s in split.stages) for split in splits if split), default=0)
     head = ("known on the hub", "weights", "size", "context", "tokens/s", "fit")
-    rows = [
-        (m.name, weights_text(m), size_text(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
-    ]
+    sizes = ((weights_text(m), size_text(m.total_bytes), str(m.context_max)) for m in models)
+    rows = [(m.name, *size, _speed(m), fit_words(m)) for m, size in zip(models, sizes, strict=True)]
     best = f"Models that fit {size_text(budget)}, the memory of these Macs, largest first; then the others"
     dated = f" (catalogue of {day(offer.listed_on)})" if (offer := models[0].offer) else ""
     return [f"{best}{dated}:", *table(head, rows, left=(0, 1, len(head) - 1))]

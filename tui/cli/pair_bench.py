@@ -5,6 +5,8 @@ simulated on this one with a model of random weights. Both ways take turns with 
 Speed is measured from the first request to the end of the last answer.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys
@@ -22,8 +24,8 @@ from core.bench.results import cores, end_in_order, positive, print_result, syst
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import RequestDone, TokenEvent
 from core.requests.answers import ChatRequest, Message
-from core.settings import Home, default_home
-from tui.cli.demo import Demo, DemoConfig
+from core.settings import default_home
+from tui.cli.demo import DemoConfig, simulated
 from tui.cli.made_model import made_llama
 from tui.cli.watch import Watch, watching
 
@@ -100,22 +102,14 @@ class PairWays:
 
 
 @asynccontextmanager
-async def simulated(model: Path) -> AsyncIterator[Watch]:
-    """Head of two simulated Macs with the model loaded over both."""
-    demo = Demo(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False), lambda _: None)
-    try:
-        await demo.start()
-        await demo.join()
-        await demo.load()
-        yield demo.head
-    finally:
-        await demo.stop()
-
-
-@asynccontextmanager
-async def paired(home: Home) -> AsyncIterator[Watch]:
-    """This Mac's node. Raises NotLoaded if no model is ready."""
-    async with watching(home) as watch:
+async def head_of(args: argparse.Namespace, folder: Path) -> AsyncIterator[Watch]:
+    """This Mac's node, or the head of two simulated Macs. Raises NotLoaded if this Mac has no model ready."""
+    if not args.paired:
+        model = made_llama(folder / "made", args.layers, args.hidden)
+        async with simulated(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False)) as demo:
+            yield demo.head
+        return
+    async with watching(default_home()) as watch:
         if watch.now.plan is None or watch.now.plan_status != "ready":
             raise NotLoaded("No model is ready on this Mac.", "Load one over its peers first: `macluster load MODEL`.")
         yield watch
@@ -124,12 +118,7 @@ async def paired(home: Home) -> AsyncIterator[Watch]:
 async def measure(args: argparse.Namespace) -> PairResult:
     """Run both ways `args.runs` times. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-pair-") as folder:
-        over = (
-            paired(default_home())
-            if args.paired
-            else simulated(made_llama(Path(folder) / "made", args.layers, args.hidden))
-        )
-        async with over as watch:
+        async with head_of(args, Path(folder)) as watch:
             ways = PairWays(watch, args.rows, args.tokens)
             plan = watch.now.plan
             if plan is None:
@@ -170,21 +159,17 @@ def describe(result: PairResult) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="macluster bench pair", description="Several requests at a time against one after the other."
-    )
-    parser.add_argument(
-        "--paired", action="store_true", help="use the loaded model and its Macs instead of simulated ones"
-    )
+    what = "Several requests at a time against one after the other."
+    parser = argparse.ArgumentParser(prog="macluster bench pair", description=what)
+    own = "use the loaded model and its Macs instead of simulated ones"
+    parser.add_argument("--paired", action="store_true", help=own)
     parser.add_argument("--runs", type=positive, default=3, help="runs for the median (default %(default)s)")
     parser.add_argument("--rows", type=positive, default=4, help="requests at a time (default %(default)s)")
     parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
-    parser.add_argument(
-        "--layers", type=positive, default=8, help="layers of the simulated Macs' model (default %(default)s)"
-    )
-    parser.add_argument(
-        "--hidden", type=positive, default=768, help="hidden size, a multiple of 64 (default %(default)s)"
-    )
+    layers = "layers of the simulated Macs' model (default %(default)s)"
+    parser.add_argument("--layers", type=positive, default=8, help=layers)
+    hidden = "hidden size, a multiple of 64 (default %(default)s)"
+    parser.add_argument("--hidden", type=positive, default=768, help=hidden)
     return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
 
 

@@ -1,5 +1,7 @@
 """All commands of `macluster` and their options."""
 
+from __future__ import annotations
+
 import argparse
 import platform
 from pathlib import Path
@@ -144,12 +146,8 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     model.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
     small = "use SmolLM2-135M-Instruct, a small real model, downloaded from the hub once (270 MB)"
     model.add_argument("--real", action="store_true", help=small)
-    demo.add_argument(
-        *("--weights",),
-        choices=("shared", "remote"),
-        default="shared",
-        help="shared: all Macs use one disk; remote: only the head has the model and the others copy their layers",
-    )
+    disks = "shared: all Macs use one disk; remote: only the head has the model and the others copy their layers"
+    demo.add_argument("--weights", choices=("shared", "remote"), default="shared", help=disks)
     _how(demo)
     demo.add_argument("--prompt", default=None, help=f"the question asked without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--serve", type=_port, metavar="PORT", help="serve other programs on this port until Ctrl+C")

@@ -1,5 +1,7 @@
 """`macluster plan`: shows which Mac would hold which layers; prints plans."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections.abc import Sequence
@@ -35,9 +37,8 @@ async def plan(args: argparse.Namespace) -> int:
     if args.macs and args.prefill != "off":
         raise UsageError("--macs and --prefill cannot be combined.", "Leave --macs out to plan over your own Macs.")
     if args.macs and args.draft:
-        raise UsageError(
-            "--macs and --draft cannot be combined.", "Subtract the draft model's memory from the first of --macs."
-        )
+        fix = "Subtract the draft model's memory from the first of --macs."
+        raise UsageError("--macs and --draft cannot be combined.", fix)
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)

@@ -1,5 +1,7 @@
 """`macluster run`: prints one answer, continues one, or runs a conversation, over a terminal or a pipe."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import secrets
@@ -56,13 +58,8 @@ class Conversation:
     ) -> None:
         now = time.time()
         system = next((one.content for one in said if one.role == "system"), options.system)
-        chat = Chat(
-            id=secrets.token_hex(16),
-            model=model,
-            created_at=now,
-            options=replace(options, system=system),
-            is_unkept=is_unkept,
-        )
+        whole = replace(options, system=system)
+        chat = Chat(id=secrets.token_hex(16), model=model, created_at=now, options=whole, is_unkept=is_unkept)
         turns = said_before(said, 1, now)
         self._state = UiState(chat=chat, turns=turns, next_number=len(turns) + 1)
 
@@ -216,16 +213,14 @@ async def _load(watch: Watch, args: argparse.Namespace, *, is_first: bool = True
 
 async def _continue(args: argparse.Namespace) -> None:
     if args.session or args.keep_nothing or asks_for_more(args):
-        raise UsageError(
-            "A continued answer keeps its settings.", "Use --continue without --session and answer options."
-        )
+        fix = "Use --continue without --session and answer options."
+        raise UsageError("A continued answer keeps its settings.", fix)
     async with watching(home_of(args)) as watch:
         found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
         if not found:
             which = f" with an id that starts with {args.go_on!r}" if args.go_on else ""
-            raise UsageError(
-                f"There is no unfinished answer{which}.", "`macluster status --json` lists unfinished answers."
-            )
+            fix = "`macluster status --json` lists unfinished answers."
+            raise UsageError(f"There is no unfinished answer{which}.", fix)
         await _load(watch, args)
         await answer(watch, _of_model(found, watch), as_json=args.json, hops=False)
 

@@ -5,10 +5,11 @@ weights and answers without an end. With `--url` the same load goes to any serve
 that it does not report are missing then, and their rows fail.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -27,9 +28,8 @@ from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, 
 from core.bench.scenarios.throughput_chart import svg
 from core.errors import NodeError, UsageError
 from core.requests.plans import LoadRequest
-from core.settings import LOOPBACK_HOST
 from core.trust.api_keys import ApiKeys
-from tui.cli.demo import Demo, DemoConfig
+from tui.cli.demo import DemoConfig, simulated
 from tui.cli.made_model import made_model
 
 RAM_GB: Final = 4.0
@@ -109,29 +109,22 @@ async def _served(scenario: Scenario, options: LoadOptions, folder: Path) -> Asy
 
 @asynccontextmanager
 async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
-    port = _free_port()
     config = DemoConfig(
         budgets_gb=(RAM_GB,) * (providers + 1),
         model=model,
         load=LoadRequest(model="", context=HEAVY_CONTEXT if scenario.prompt_bytes else CONTEXT),
         multicast=False,
         has_spare=False,
-        api_ports=(port,),
+        api_ports=(0,),
         api_queue=scenario.queue,
     )
-    demo = Demo(config, lambda _: None)
-    try:
-        await demo.start()
-        await demo.join()
-        await demo.load()
-        plan = demo.head.now.plan
-        if plan is None or len(plan.stages) != providers + 1:
+    async with simulated(config) as demo:
+        plan, api = demo.head.now.plan, demo.head.now.api
+        if api is None or plan is None or len(plan.stages) != providers + 1:
             raise NodeError(f"The model is not loaded on {providers + 1} Macs.", "Run the scenario again.")
         keys = ApiKeys(demo.home.api_keys)
         users = [keys.add(f"user-{user}", time.time()) for user in range(scenario.users)]
-        yield AskedModel(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
-    finally:
-        await demo.stop()
+        yield AskedModel(api.url, model.name, users)
 
 
 def _made(name: str) -> str:
@@ -145,12 +138,6 @@ async def _model(folder: Path, name: str) -> Path:
     if not directory.exists():
         await asyncio.to_thread(made_model, directory, {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT})
     return directory
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK_HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def scenarios_of(args: argparse.Namespace) -> tuple[Scenario, ...]:
@@ -179,30 +166,22 @@ def run(args: argparse.Namespace) -> ScenariosResult:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench; the status is 1 if a row fails."""
-    parser = argparse.ArgumentParser(
-        prog="macluster bench scenarios",
-        description="Ten load tests of the API on simulated clusters, or on any server.",
-    )
+    what = "Ten load tests of the API on simulated clusters, or on any server."
+    parser = argparse.ArgumentParser(prog="macluster bench scenarios", description=what)
     names = f"any of {', '.join(SCENARIOS)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names)
-    parser.add_argument(
-        "--url", default="", help="test this server (http://host:port/v1) instead of simulated clusters"
-    )
+    server = "test this server (http://host:port/v1) instead of simulated clusters"
+    parser.add_argument("--url", default="", help=server)
     parser.add_argument("--key", default="", help="API key of that server")
     parser.add_argument("--model", default="", help="model of that server (default: the first in its list)")
     rate = "open loop: requests per second at random times, one load level per figure (default: closed loop)"
     parser.add_argument("--rate", type=_rates, metavar="R[,R…]", help=rate)
     parser.add_argument("--seed", type=int, default=0, help="random seed of those times (default %(default)s)")
-    parser.add_argument(
-        "--warm-up", type=int, default=3, metavar="N", help="requests before measuring (default %(default)s)"
-    )
+    before = "requests before measuring (default %(default)s)"
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help=before)
     parser.add_argument("--requests", type=positive, metavar="N", help="number of requests (default: the scenario's)")
-    parser.add_argument(
-        "--concurrency",
-        type=positive,
-        metavar="N",
-        help="requests in flight in a closed loop (default: the scenario's)",
-    )
+    in_flight = "requests in flight in a closed loop (default: the scenario's)"
+    parser.add_argument("--concurrency", type=positive, metavar="N", help=in_flight)
     report = "also write scenarios.md, .json and .svg to this folder"
     parser.add_argument("--report", type=Path, metavar="DIR", help=report)
     held = True

@@ -1,5 +1,7 @@
 """`macluster service`: runs the node as a system service, from boot on and again after a crash."""
 
+from __future__ import annotations
+
 import argparse
 import getpass
 import os
@@ -211,9 +213,9 @@ def _tried(step: ServiceStep) -> str:
 
 
 def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
-    return (
-        error.strerror or "it cannot be run" if isinstance(error, OSError) else f"no end within {error.timeout:.0f} s"
-    )
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be run"
+    return f"no end within {error.timeout:.0f} s"
 
 
 def _is_mac() -> bool:

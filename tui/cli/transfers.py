@@ -1,5 +1,7 @@
 """`macluster download`, `copy` and `transfers`: models on their way to disks."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys
@@ -35,9 +37,8 @@ _CHANGES: Final[dict[TransferChange, str]] = {
 def add_download(command: argparse.ArgumentParser) -> None:
     command.add_argument("repo", metavar="REPO", help="a repository on the hub: owner/name")
     which = command.add_mutually_exclusive_group()
-    which.add_argument(
-        "--whole", action="store_true", help="download the whole model to this Mac (default without a terminal)"
-    )
+    whole = "download the whole model to this Mac (default without a terminal)"
+    which.add_argument("--whole", action="store_true", help=whole)
     which.add_argument("--split", action="store_true", help="give each Mac only its own layers")
     command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
     command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
@@ -47,9 +48,8 @@ def add_download(command: argparse.ArgumentParser) -> None:
 
 def add_copy(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
-    command.add_argument(
-        "--to", action="append", default=[], metavar="MAC", help="copy to this Mac (default: to all that lack it)"
-    )
+    to = "copy to this Mac (default: to all that lack it)"
+    command.add_argument("--to", action="append", default=[], metavar="MAC", help=to)
     command.add_argument("--split", action="store_true", help="give each Mac only its own layers")
     command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
 
@@ -61,9 +61,8 @@ def add_transfers(command: argparse.ArgumentParser) -> None:
         change = sub.add_parser(what, help=words)
         if what == "limit":
             change.add_argument("limit", type=_limit, metavar="MB", help="limit for each Mac, in MB/s")
-        change.add_argument(
-            "--to", action="append", default=[], metavar="MAC", help="only transfers to this Mac (default: all)"
-        )
+        to = "only transfers to this Mac (default: all)"
+        change.add_argument("--to", action="append", default=[], metavar="MAC", help=to)
         prints_facts(change, change_transfers)
 
 
@@ -91,13 +90,8 @@ async def _wants_split(watch: Watch, repo: str) -> bool:
     macs = [peer.name for peer in watch.now.peers if is_ready(peer)]
     if len(macs) < 2 or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    said = await choice_of(
-        {
-            "whole": f"download all of {repo} to this Mac",
-            "split": f"split it: {', '.join(macs)} download only their own layers",
-        }
-    )
-    return said == "split"
+    split = f"split it: {', '.join(macs)} download only their own layers"
+    return await choice_of({"whole": f"download all of {repo} to this Mac", "split": split}) == "split"
 
 
 async def _download_split(watch: Watch, args: argparse.Namespace, request: DownloadRequest) -> None:
@@ -169,16 +163,13 @@ async def give_parts(
         for stage, parts in zip(preview.plan.stages, preview.parts, strict=True)
         if (everyone or stage.device_id in preview.missing_on) and (not names or stage.peer in names)
     ]
-    fingerprint = preview.plan.fingerprint
-    asks = [
-        CopyRequest(fingerprint=fingerprint, to=(mac,), parts=parts, bytes_per_s=bytes_per_s) for mac, parts in stages
-    ]
+    whole = CopyRequest(fingerprint=preview.plan.fingerprint, to=(), bytes_per_s=bytes_per_s)
 
     async def begin() -> None:
-        for ask in asks:
-            await watch.client.copy(ask)
+        for mac, parts in stages:
+            await watch.client.copy(msgspec.structs.replace(whole, to=(mac,), parts=parts))
 
-    return await _to_its_end(watch, begin, {mac for mac, _ in stages}) if asks else []
+    return await _to_its_end(watch, begin, {mac for mac, _ in stages}) if stages else []
 
 
 def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:

@@ -1,5 +1,7 @@
 """`macluster trust`: shows how far each Mac is trusted and why, and changes it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys
@@ -51,9 +53,8 @@ def add_options(trust: argparse.ArgumentParser) -> None:
     recovery.add_argument("--new", action="store_true", help="create new words instead; they replace older ones")
     recovery.add_argument("--lost", metavar="MAC", action="append", default=[], help="also revoke this lost Mac")
     decide = sub.add_parser("resolve", help="choose one history of the roster after a fork")
-    decide.add_argument(
-        "keep", metavar="ours|theirs|HASH", nargs="?", default="", help="the history to keep (default: show them)"
-    )
+    kept = "the history to keep (default: show them)"
+    decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help=kept)
     for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
         can_ask(command)
         prints_facts(command, run)
@@ -111,9 +112,8 @@ async def rotate(args: argparse.Namespace) -> int:
 
 async def recover(args: argparse.Namespace) -> int:
     if args.new and args.lost:
-        raise UsageError(
-            "--lost revokes a Mac with the old words, --new makes new ones.", "Run them one after the other."
-        )
+        what = "--lost revokes a Mac with the old words, --new makes new ones."
+        raise UsageError(what, "Run them one after the other.")
     await _allowed(args, "words" if args.new else "recover")
     what = "This replaces the current recovery words." if args.new else "This uses up the 24 words."
     if not await agreed(args, what):
@@ -182,9 +182,8 @@ def fork_lines(view: TrustView) -> list[str]:
     assert view.fork
     count, names = len(view.fork), ("ours", "theirs") if len(view.fork) == 2 else ("ours", *view.fork[1:])
     how = "ours` or `theirs`" if count == 2 else "ours` or a hash"
-    lines = [
-        f"The roster has {count} histories from epoch {view.fork_epoch} on. No Mac is trusted until you choose one."
-    ]
+    what = f"The roster has {count} histories from epoch {view.fork_epoch} on."
+    lines = [f"{what} No Mac is trusted until you choose one."]
     for name, side, note in zip(names, view.fork, view.fork_notes, strict=True):
         lines += [f"  {name:<6} {side}" if name != side else f"  {side}", clean_text(f"         {note}")]
     return [

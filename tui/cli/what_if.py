@@ -1,5 +1,7 @@
 """Plans over imagined Macs, given by their memory budgets, without a node."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 
@@ -53,9 +55,8 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
         longest=entry.context_max,
     )
     if plan := preview.plan:
-        preview = msgspec.structs.replace(
-            preview, plan=msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
-        )
+        noted = msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
+        preview = msgspec.structs.replace(preview, plan=noted)
     return await profiles.with_parts(entry, preview) if request.parts else preview
 
 

@@ -1,5 +1,7 @@
 """The API screen: address, keys, running requests, and text to paste into other programs."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from textual.app import ComposeResult
@@ -157,9 +159,8 @@ class ApiScreen(NodeScreen):
         made = cleaned(await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))))
         if made is None:
             return
-        body = Content.assemble(
-            (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
-        )
+        advice = "\n\nCopy this key now – you won't see it again (only a hash is stored)."
+        body = Content.assemble((made.key, "bold"), advice)
 
         def close(chosen: int | None) -> None:
             if chosen == _KEY_ANSWERS.index("Copy key"):

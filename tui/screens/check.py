@@ -1,5 +1,7 @@
 """The check screen: findings about this Mac, its node and its network."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Sequence
 
@@ -98,9 +100,8 @@ def check_text(findings: Sequence[Finding]) -> str:
 
 def _finding(finding: Finding, width: int) -> Content:
     mark = FINDING_MARKS[finding.state]
-    head = Content.assemble(
-        (fit(f"{mark.glyph} {mark.word}", _WORD + 2), mark.style), (fit(finding.name, _NAME - 1) + " ", "bold")
-    )
+    word, name = fit(f"{mark.glyph} {mark.word}", _WORD + 2), fit(finding.name, _NAME - 1) + " "
+    head = Content.assemble((word, mark.style), (name, "bold"))
     lines = [head + _hung(finding.what, width)]
     if finding.fix:
         style = DIM if finding.state in ("ok", "unknown") else WARN

@@ -1,5 +1,7 @@
 """The trust screen: levels, reasons, and changes of trust."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 
 from textual.app import ComposeResult
@@ -134,22 +136,20 @@ class TrustScreen(NodeScreen):
         words = "Which Macs are lost for good? They are revoked. Names or ids, separated by commas; empty for none."
         view = self._view
         assert view
-        self.ask_line(
-            AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: _checked_lost(lost, view)),
-            lambda lost: self._begin(
-                self._client.recover(RecoveryPhrase(words=phrase, lost=_checked_lost(lost, view)))
-            ),
-        )
+        screen = AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: _checked_lost(lost, view))
+
+        def recover(lost: str) -> None:
+            self._begin(self._client.recover(RecoveryPhrase(words=phrase, lost=_checked_lost(lost, view))))
+
+        self.ask_line(screen, recover)
 
     def action_decide(self) -> None:
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
-            reported = (
-                "Admins changed the roster separately, or someone else has an admin's key. Ask who made each change."
-            )
+            why = "Admins changed the roster separately, or someone else has an admin's key."
             notes = (f"{side[:8]}: {note}" for side, note in zip(keep, view.fork_notes, strict=True))
-            body = "\n".join((reported, *notes))
+            body = "\n".join((f"{why} Ask who made each change.", *notes))
             others = (f"{side[:8]}: the other roster" for side in keep[1:])
             answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
             title, resolve = "Which roster is right?", self._client.resolve_fork
@@ -204,9 +204,8 @@ model has the trust of its least trusted Mac.
 
 
 def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:
-    return Content.styled(
-        "  " + "".join(_cells(("Mac", "level", "role", "id", "sees"), _level_width(macs), width)), DIM
-    )
+    cells = _cells(("Mac", "level", "role", "id", "sees"), _level_width(macs), width)
+    return Content.styled("  " + "".join(cells), DIM)
 
 
 def row_content(mac: TrustedMac, macs: tuple[TrustedMac, ...], width: int) -> Content:

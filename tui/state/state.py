@@ -83,8 +83,14 @@ def strangers(state: UiState) -> tuple[events.Peer, ...]:
 
 
 def own_first(state: UiState) -> tuple[events.Peer, ...]:
-    others = {peer.device_id for peer in strangers(state)}
-    return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
+    """This home's Macs, those with layers of the plan first, then strangers."""
+    others, plan = {peer.device_id for peer in strangers(state)}, state.snapshot.plan
+    used = {part.device_id for part in plan.parts} if plan else set()
+
+    def rank(peer: events.Peer) -> tuple[bool, bool]:
+        return peer.device_id in others, not peer.is_self and peer.device_id not in used
+
+    return tuple(sorted(state.snapshot.peers, key=rank))
 
 
 def cleaned(value: _T, *, lines: bool = False) -> _T:

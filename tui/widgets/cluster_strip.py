@@ -1,5 +1,7 @@
 """The cluster in three lines, for a terminal with room for the chat only."""
 
+from __future__ import annotations
+
 from textual.content import Content
 
 from core.events import Peer, Snapshot
@@ -51,9 +53,8 @@ def _macs(state: UiState) -> Content:
     trouble = [p for p in peers if mac_mark(state, p).word not in ("ready", "not paired")]
     if trouble:
         mark = mac_mark(state, trouble[0])
-        return Content.assemble(
-            (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
-        )
+        words = f"{mark.glyph} {trouble[0].name} {mark.word}"
+        return Content.assemble((words, mark.style), (" · F2 shows the Macs", DIM))
     if not peers:
         return Content.styled("no Macs seen yet", DIM)
     parts = [Content.assemble((peer_mark(p).glyph, peer_mark(p).style), f" {p.name} {_memory(p)}") for p in peers]

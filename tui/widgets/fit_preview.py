@@ -1,5 +1,9 @@
 """Preview of a model in the picker: its split, or its loading progress."""
 
+from __future__ import annotations
+
+from itertools import pairwise
+
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
@@ -54,15 +58,9 @@ def progress_content(state: UiState, width: int) -> Content:
     done, total = (sum(getattr(s, f) for s in state.snapshot.stages) for f in ("done_bytes", "total_bytes"))
     share = f" · {100 * done // total} %" if total else ""
     left = left_words(load_left_s(state))
-    return Content("\n").join(
-        [
-            Content.assemble((name, "bold"), share, *(f" · {words}" for words in left)),
-            Content(""),
-            *loading_lines(state, width),
-            Content(""),
-            Content.styled("Esc: cancel · F2: leave, loading continues", DIM),
-        ]
-    )
+    head = Content.assemble((name, "bold"), share, *(f" · {words}" for words in left))
+    foot = Content.styled("Esc: cancel · F2: leave, loading continues", DIM)
+    return Content("\n").join([head, Content(""), *loading_lines(state, width), Content(""), foot])
 
 
 def fit_content(
@@ -77,9 +75,8 @@ def fit_content(
     if choice is None and not state.attached:
         return Content.styled("macluster's service isn't running on this Mac; the dashboard says why.", WARN)
     if choice is None:
-        return Content.styled(
-            "No models match. Clear the filter (/) or show all (f). d downloads one from the Hugging Face hub.", DIM
-        )
+        how = "Clear the filter (/) or show all (f). d downloads one from the Hugging Face hub."
+        return Content.styled(f"No models match. {how}", DIM)
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     # the forecast is for the plan in the preview
@@ -91,10 +88,8 @@ def fit_content(
         way.append(Content(f"Chosen: {' · '.join(chosen)}"))
     stages = [_stage_line(split, s, width) for s in split.owners] if split is not None else []
     problem, step = _problem_lines(choice, state), _next_step(choice)
-    expected = [
-        _forecast_lines(choice.preview, choice.held_by) if is_same else [],
-        _disk_lines(choice, state, width),
-    ]
+    forecast = _forecast_lines(choice.preview, choice.held_by) if is_same else []
+    expected = [forecast, _disk_lines(choice, state, width)]
     notes = _note_lines(loaded or choice.preview.plan)
     if rows < FEW_ROWS:
         parts = [coming, problem, stages, step, way, facts, *expected, notes]
@@ -168,12 +163,9 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
     if offer := choice.offer:
-        return [
-            Content.styled(
-                "↓ Not downloaded yet. Press d to download it: all of it, or only the part each Mac needs.", WARN
-            ),
-            Content.styled(f"Licence: {offer.licence or 'unknown'} (catalogue of {day(offer.listed_on)})", DIM),
-        ]
+        words = "↓ Not downloaded yet. Press d to download it: all of it, or only the part each Mac needs."
+        licence = f"Licence: {offer.licence or 'unknown'} (catalogue of {day(offer.listed_on)})"
+        return [Content.styled(words, WARN), Content.styled(licence, DIM)]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
         return [Content.styled(f"↓ Loading first copies {size} GB to {names}; d copies the whole model.", WARN)]
@@ -245,7 +237,6 @@ def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:
 def layer_cells(ranges: tuple[tuple[int, int], ...], layers: int, width: int) -> list[bool]:
     """For each of `width` cells, whether all its layers are in the half-open `ranges`."""
     there = {layer for start, stop in ranges for layer in range(start, stop)}
-    spans = [
-        (cell * layers // width, max(cell * layers // width + 1, (cell + 1) * layers // width)) for cell in range(width)
-    ]
-    return [all(layer in there for layer in range(*span)) for span in spans]
+    starts = [cell * layers // width for cell in range(width + 1)]
+    spans = (range(start, max(start + 1, stop)) for start, stop in pairwise(starts))
+    return [there.issuperset(span) for span in spans]

@@ -1,5 +1,7 @@
 """Text of the hop screen: chart, phases, gain of a cable, speed test. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -95,24 +97,14 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
     points = {h.pair: hop_phases.points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     bar = max(0, width - 2 - _LABEL - _TIME - 1)
-    lines = [
-        Content.styled(
-            f"  {fit('all hops', _LABEL)}{fit('p50', _TIME, right=True)}  {' to '.join(time_scale(top))}", DIM
-        )
-    ]
+    head = f"  {fit('all hops', _LABEL)}{fit('p50', _TIME, right=True)}  {' to '.join(time_scale(top))}"
+    lines = [Content.styled(head, DIM)]
     for each in ring.hops:
         spread = hop_phases.spread_of(points[each.pair])
         middle = duration(spread.p50_s) if spread else "–"
         bars = time_spark(columns(hop_phases.samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
-        lines.append(
-            Content.assemble(
-                "▸ " if each is hop else "  ",
-                fit(each.label, _LABEL),
-                fit(middle, _TIME, right=True),
-                " ",
-                (bars, "$accent" if each is ring.slowest else "$primary"),
-            )
-        )
+        words = f"{'▸ ' if each is hop else '  '}{fit(each.label, _LABEL)}{fit(middle, _TIME, right=True)} "
+        lines.append(Content.assemble(words, (bars, "$accent" if each is ring.slowest else "$primary")))
     return Content("\n").join(lines)
 
 
@@ -136,15 +128,11 @@ def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
     parts = _parts(hop, phases)
     longest = max(time for _, time, _ in parts)
     bar = max(0, width - _LABEL - _TIME - 1)
-    return Content("\n").join(
-        Content.assemble(
-            fit(name, _LABEL),
-            fit(duration(time), _TIME, right=True),
-            " ",
-            (gauge(time, longest, bar).replace(STEPS[0], " "), tint),
-        )
-        for name, time, tint in parts
-    )
+    lines = []
+    for name, time, tint in parts:
+        words = f"{fit(name, _LABEL)}{fit(duration(time), _TIME, right=True)} "
+        lines.append(Content.assemble(words, (gauge(time, longest, bar).replace(STEPS[0], " "), tint)))
+    return Content("\n").join(lines)
 
 
 def _parts(hop: Hop, phases: hop_phases.Phases) -> list[tuple[str, float, str]]:
@@ -167,9 +155,8 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
     if hop.path == "Thunderbolt":
         return Content("This hop uses a Thunderbolt cable; there is no faster path.")
     if ring.at_once:
-        return Content(
-            "The Macs wait for each other twice per layer over this hop; a faster link shortens every token."
-        )
+        why = "The Macs wait for each other twice per layer over this hop"
+        return Content(f"{why}; a faster link shortens every token.")
     # a test measures the link alone; pings compete with other traffic
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
     worth = hop_phases.worth_of(ring, rtt_s)
@@ -200,17 +187,12 @@ def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Con
     if test.result is None:
         return Content.styled("s tests the speed of this link in a few seconds.", DIM)
     found, loaded = test.result, duration(test.result.loaded_rtt_s)
+    speed, trip = f"{found.bytes_per_s / 1e6:.0f} MB/s", f"{duration(found.rtt_s)} round trip"
+    least = f" (min {duration(found.rtt_min_s)})"
+    how = f"{found.frames} encrypted messages in {duration(found.seconds)}; round trip under load {loaded}"
     lines = [
-        Content.assemble(
-            "Speed test  ",
-            (f"{found.bytes_per_s / 1e6:.0f} MB/s", "bold"),
-            " · ",
-            (f"{duration(found.rtt_s)} round trip", "bold"),
-            f" (min {duration(found.rtt_min_s)})",
-        ),
-        Content.styled(
-            f"{found.frames} encrypted messages in {duration(found.seconds)}; round trip under load {loaded}", DIM
-        ),
+        Content.assemble("Speed test  ", (speed, "bold"), " · ", (trip, "bold"), least),
+        Content.styled(how, DIM),
         *([Content.styled(f"Networks: {path_words(found.paths)}", DIM)] if len(found.paths) > 1 else []),
         *([Content.styled("An answer was being written during the test.", DIM)] if found.answering else []),
     ]

@@ -1,5 +1,7 @@
 """Pane 3, the hop table: how long every hop takes."""
 
+from __future__ import annotations
+
 import time
 
 from textual.content import Content
@@ -57,9 +59,8 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
 def _head(label: int, bar: int, top: float) -> Content:
     start, end = time_scale(top)
     scale = f"{start} {'─' * (bar - len(start) - len(end) - 2)} {end}"
-    return Content.styled(
-        fit("hop", label) + fit("time", 9, right=True) + fit("MB/s", 7, right=True) + "  " + scale, DIM
-    )
+    head = fit("hop", label) + fit("time", 9, right=True) + fit("MB/s", 7, right=True)
+    return Content.styled(f"{head}  {scale}", DIM)
 
 
 def _line(hop: Hop, label: int, bar: int, top: float, now: float, *, slowest: bool) -> Content:

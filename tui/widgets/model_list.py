@@ -1,5 +1,7 @@
 """The list of models in the picker."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 from textual.content import Content
@@ -93,9 +95,8 @@ def missing_bytes(draft: Plan) -> int:
 
 
 def head_content(width: int, *, known: bool = False) -> Content:
-    return Content.styled(
-        "  " + _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known), DIM
-    )
+    cells = _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known)
+    return Content.styled("  " + cells, DIM)
 
 
 def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:

@@ -1,5 +1,7 @@
 """Pane 1: the Macs."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -59,7 +61,8 @@ time. A Mac that is left out holds no layers of the next model you load."""
         if self._body.text_selection is None:  # a marked row keeps its place
             top = self.scroll_offset.y
             self._seen = range(top, top + max(1, self.scrollable_content_region.height))
-        return peers_in_sight(state, width, self._cursor, self._seen)._replace(subtitle=subtitle)
+        drawing = peers_in_sight(state, width, self._cursor, self._seen)
+        return drawing._replace(subtitle=subtitle + drawing.subtitle)
 
     @property
     def _cursor(self) -> str:
@@ -114,7 +117,9 @@ def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
 
 
 def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> Drawing:
-    """The same table, but only Macs with lines in `seen`: of a hundred Macs, most are out of sight."""
+    """The same table, but only Macs with lines in `seen`: of a hundred Macs, most are out of sight. The subtitle counts
+    those below.
+    """
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return Drawing("1 Peers", Content(_NO_PEERS))
@@ -150,16 +155,17 @@ def _table(
         *((_height(peer), partial(mac, peer, mark)) for peer, mark in zip(peers, marks, strict=True)),
         *((2, partial(_departure, gone, name_width, width)) for gone in departures),
     ]
-    above, lines, below, at = 0, list[Content](), 0, 0
+    above, lines, below, more, at = 0, list[Content](), 0, 0, 0
     for height, draw in blocks:
         if at + height <= seen.start:
             above += height
         elif at >= seen.stop:
-            below += height
+            below, more = below + height, more + 1
         else:
             lines += draw()
         at += height
-    return Drawing("1 Peers", Content("\n").join(lines), above=above, below=below)
+    said = f" · {more} more below" if more else ""
+    return Drawing("1 Peers", Content("\n").join(lines), said, above=above, below=below)
 
 
 def _head_line(name_width: int, bar_width: int) -> Content:

@@ -1,5 +1,7 @@
 """The list of rows in the batch screen: running rows, then the queue."""
 
+from __future__ import annotations
+
 from rich.cells import cell_len
 from textual.content import Content
 
@@ -44,9 +46,8 @@ tok/s counts from the first token of the answer."""
 
 
 def head_content(width: int) -> Content:
-    return Content.styled(
-        "  " + "".join(_cells(("state", "id", "client", "prompt and answer", "tok/s", "lane"), width)), DIM
-    )
+    cells = _cells(("state", "id", "client", "prompt and answer", "tok/s", "lane"), width)
+    return Content.styled("  " + "".join(cells), DIM)
 
 
 def rows_content(rows: tuple[BatchRow, ...], ours: str, width: int) -> list[Content]:
@@ -57,15 +58,8 @@ def rows_content(rows: tuple[BatchRow, ...], ours: str, width: int) -> list[Cont
 def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> Content:
     mark = _MARKS[row.state]
     rate = f"{row.tokens_per_s:.1f}" if row.tokens_per_s is not None and row.state == "writing" else "–"
-    doing = _joined(_doing(row, queue), _room(width))
-    texts = (
-        mark.word,
-        row.request_id[:8],
-        "this chat" if is_ours else row.client or "other",
-        doing,
-        rate,
-        str(row.lane or "–"),
-    )
+    doing, client = _joined(_doing(row, queue), _room(width)), "this chat" if is_ours else row.client or "other"
+    texts = (mark.word, row.request_id[:8], client, doing, rate, str(row.lane or "–"))
     state, name, whose, *others = _cells(texts, width)
     style = "bold" if is_ours else ""
     return Content.assemble((mark.glyph + " ", mark.style), (state, mark.style), name, (whose, style), "".join(others))

@@ -1,5 +1,7 @@
 """Pane 2: which Mac holds which layers."""
 
+from __future__ import annotations
+
 from textual.app import ComposeResult
 from textual.content import Content
 
@@ -45,16 +47,12 @@ model that fits is fastest there."""
 
 def _subtitle(state: UiState) -> str:
     if recovery := held(state.snapshot):
-        return {"hold": "paused", "replan": "looking for another split", "wait": "waiting"}.get(
-            recovery.state, "rebuilding"
-        )
-    match state.snapshot.chat_status:
-        case "ready":
-            return "ready" if state.load_s is None else f"ready · loaded in {duration(state.load_s)}"
-        case "none":
-            return ""
-        case status:
-            return status
+        known = {"hold": "paused", "replan": "looking for another split", "wait": "waiting"}
+        return known.get(recovery.state, "rebuilding")
+    status = state.snapshot.chat_status
+    if status == "ready" and state.load_s is not None:
+        return f"ready · loaded in {duration(state.load_s)}"
+    return "" if status == "none" else status
 
 
 def split_content(state: UiState, width: int) -> Content:

@@ -1,5 +1,7 @@
 """The status line (Macs, model, speed, slowest hop, trust, readiness), and the line above the zoomed chat."""
 
+from __future__ import annotations
+
 from rich.cells import cell_len
 from textual.content import Content
 
@@ -79,11 +81,8 @@ def _right(state: UiState, wide: bool) -> Content:
     mark = TRUST_MARKS[trust.level]
     is_alone = len(state.snapshot.peers) - len(strangers(state)) == 1
     # a narrow line needs the room for the readiness
-    weakest = (
-        f" · least trusted: {fit(trust.weakest, 32).rstrip()}"
-        if trust.weakest and wide and trust.level != "paired"
-        else ""
-    )
+    is_told = trust.weakest and wide and trust.level != "paired"
+    weakest = f" · least trusted: {fit(trust.weakest, 32).rstrip()}" if is_told else ""
     end = Content.assemble((" · ", DIM), readiness_words(state))
     if plain := cable_mark(state.snapshot.used_plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"

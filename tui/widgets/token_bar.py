@@ -1,5 +1,7 @@
 """The bar of pane 2, with a moving token while an answer is written."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -56,10 +58,9 @@ class TokenBar(TextView):
         plan = state.snapshot.used_plan
         self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
         self.display = bool(plan)
-        moves = plan and state.snapshot.running and state.snapshot.plan_status == "ready"
-        self._next = (
-            ring_trip_of(plan, ring_of(state)) if plan and moves and self.app.animation_level != "none" else None
-        )
+        runs = state.snapshot.running and state.snapshot.plan_status == "ready"
+        moves = runs and self.app.animation_level != "none"
+        self._next = ring_trip_of(plan, ring_of(state)) if plan and moves else None
         if self._next and not self._trip:
             self._trip, self._began = self._next, time.monotonic()
             self._clock.resume()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import Final
+from time import monotonic
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,11 +19,15 @@ from core.models.files.checked_files import judged, name_of
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.layers_on_disk import layers_here
 from core.models.files.layout import Layout
-from core.models.files.model_folder import read_folder
+from core.models.files.model_folder import HeaderCache, read_folder
 from core.models.files.model_info import context_of, quantization_of
 from core.models.files.suitability import check_suitable, notes_on
+from core.settings import MIB, Home
 from core.text import clean_text
+from core.trust.file_formats import JsonFile
+from core.version import program_version
 
+SAVE_EVERY_S: Final = 60.0
 _WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
 _PATHS: Final = ("/", "./", "../", "~")
 
@@ -51,38 +58,61 @@ class BrokenModel(Value, frozen=True, kw_only=True):
     problem: Problem
 
 
-_Stamp = tuple[tuple[str, int, int, int], ...]
+Listed = list[ModelEntry | BrokenModel]
 _Read = tuple[ModelEntry, Layout]
 
 
+# the version of macluster that read them; stamp, entry and layout of each model
+_Kept = tuple[str, tuple[tuple[str, ModelEntry, Layout], ...]]
+_FILE: Final = JsonFile[_Kept](Home.catalog, _Kept, limit=64 * MIB)
+
+
+class _Known(NamedTuple):
+    """A folder as it was read when it had this stamp."""
+
+    stamp: str
+    outcome: _Read | Problem
+
+
 class Catalog:
-    """The models below `roots`: model folders, folders of them, or a hub cache. Rereads only changed folders."""
+    """The models below `roots`: model folders, folders of them, or a hub cache. Rereads only changed folders, also
+    after a start, with what was read kept in the file `kept`.
+    """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], kept: Path | None = None) -> None:
         self._roots = tuple(roots)
-        self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
+        self._known: dict[Path, _Known] = {}
+        self._changing, self._headers = Path(), HeaderCache()  # the folder that changed last, and its headers
+        self._kept, self._has_news, self._saved_at = kept, False, -inf
+        self._found: dict[Path, ModelEntry | BrokenModel] = {}
 
-    def survey(self) -> list[ModelEntry | BrokenModel]:
+    @property
+    def so_far(self) -> Listed:
+        """The models found so far by the running survey, or by the last one."""
+        return _sorted(dict(self._found))
+
+    def survey(self) -> Listed:
         """All models by name, then the broken ones. A partial copy of a complete model is left out."""
-        found: dict[Path, ModelEntry | BrokenModel] = {}
+        if self._kept and not self._known:
+            self._restore(self._kept)
+        self._found = found = dict[Path, ModelEntry | BrokenModel]()
         for root in self._roots:
             for directory, name in _candidates(root):
                 real = Path(os.path.realpath(directory))
                 if real not in found:
-                    found[real] = msgspec.structs.replace(self._listed(directory), name=name)
-        whole = {f.fingerprint for f in found.values() if isinstance(f, ModelEntry) and not f.missing_bytes}
-        listed = [
-            f for f in found.values() if isinstance(f, BrokenModel) or not f.missing_bytes or f.fingerprint not in whole
-        ]
-        return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
+                    found[real] = msgspec.structs.replace(self._one(directory), name=name)
+        if self._kept and self._has_news and monotonic() > self._saved_at + SAVE_EVERY_S:
+            self._save(self._kept)
+        return _sorted(found)
 
-    def find(self, model: str) -> ModelEntry:
-        """Find a model by its full name, by the last part of it if unambiguous, or by its folder. Raises UsageError if
-        several models match, ModelNotFound, or the ModelError of a broken model.
+    def find(self, model: str, listed: Listed | None = None) -> ModelEntry:
+        """Find a model by its full name, by the last part of it if unambiguous, or by its folder, among those `listed`
+        by a survey just now. Raises UsageError if several models match, ModelNotFound, or the ModelError of a broken
+        model.
         """
-        if model.startswith(_PATHS):
+        if is_path(model):
             return self._at(Path(os.path.expanduser(model)))
-        listed = self.survey()
+        listed = self.survey() if listed is None else listed
         named = [f for f in listed if f.name == model] or [f for f in listed if short_name(f.name) == model]
         usable = [f for f in named if isinstance(f, ModelEntry)]
         if len({entry.fingerprint for entry in usable}) > 1:
@@ -102,11 +132,18 @@ class Catalog:
         """Byte sizes of the model's layers. Raises ModelNotFound, BadModel, UnsupportedModel."""
         return self._read(directory)[1]
 
+    def layout_of(self, entry: ModelEntry) -> Layout | None:
+        """The layout that was read with `entry`, without a look at the disk; None if its folder was read again."""
+        match self._known.get(Path(entry.path)):
+            case _Known(outcome=(ModelEntry(fingerprint=entry.fingerprint), layout)):
+                return layout
+        return None
+
     def _at(self, directory: Path) -> ModelEntry:
         inner = list(_candidates(directory))
         return self._read(inner[0][0] if len(inner) == 1 else directory)[0]
 
-    def _listed(self, directory: Path) -> ModelEntry | BrokenModel:
+    def _one(self, directory: Path) -> ModelEntry | BrokenModel:
         try:
             return self._read(directory)[0]
         except ModelError as error:
@@ -117,11 +154,38 @@ class Catalog:
     def _read(self, directory: Path) -> _Read:
         stamp = _stamp(directory)
         known = self._known.get(directory)
-        if known is None or known[0] != stamp:
-            known = self._known[directory] = (stamp, _outcome(directory))
-        if isinstance(known[1], Problem):
-            raise error_from(known[1])
-        return known[1]
+        if known is None or known.stamp != stamp:
+            if known and directory != self._changing:
+                self._changing, self._headers = directory, HeaderCache()
+            cache = self._headers if known else None
+            known = self._known[directory] = _Known(stamp, _outcome(directory, cache))
+            self._has_news = True
+        if isinstance(known.outcome, Problem):
+            raise error_from(known.outcome)
+        return known.outcome
+
+    def _restore(self, path: Path) -> None:
+        version, models = _FILE.try_to_read(path) or ("", ())
+        for stamp, entry, layout in models if version == program_version() else ():
+            self._known.setdefault(Path(entry.path), _Known(stamp, (entry, layout)))
+
+    def _save(self, path: Path) -> None:
+        self._saved_at, self._has_news = monotonic(), False
+        known = self._known.values()
+        models = tuple((stamp, *outcome) for stamp, outcome in known if isinstance(outcome, tuple))
+        _FILE.try_to_write(path, (program_version(), models))
+
+
+def _sorted(found: Mapping[Path, ModelEntry | BrokenModel]) -> Listed:
+    whole = {f.fingerprint for f in found.values() if isinstance(f, ModelEntry) and not f.missing_bytes}
+    listed = [
+        f for f in found.values() if isinstance(f, BrokenModel) or not f.missing_bytes or f.fingerprint not in whole
+    ]
+    return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
+
+
+def is_path(model: str) -> bool:
+    return model.startswith(_PATHS)
 
 
 def short_name(name: str) -> str:
@@ -129,10 +193,10 @@ def short_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
+def read_model(directory: Path, cache: HeaderCache | None = None) -> tuple[ModelEntry, Layout]:
     """Read a model's entry and layout. Raises ModelNotFound, BadModel, UnsupportedModel."""
     with judged(directory):
-        folder = read_folder(directory)
+        folder = read_folder(directory, cache)
         check_suitable(folder.settings)
         layout, there, tensors = folder.layout(), folder.there, folder.tensors
         entry = ModelEntry(
@@ -153,9 +217,9 @@ def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
     return entry, layout
 
 
-def _outcome(directory: Path) -> _Read | Problem:
+def _outcome(directory: Path, cache: HeaderCache | None) -> _Read | Problem:
     try:
-        return read_model(directory)
+        return read_model(directory, cache)
     except ModelError as error:
         return Problem(kind=error.problem.kind, what=clean_text(error.what), fix=clean_text(error.fix))
 
@@ -168,8 +232,8 @@ def _explained(directory: Path, error: ModelError) -> Problem:
     return error.problem
 
 
-def _stamp(directory: Path) -> _Stamp:
-    """A value that changes when any file of the folder does."""
+def _stamp(directory: Path) -> str:
+    """A value that changes when any file of the folder does; "" without a folder."""
     found = []
     try:
         with os.scandir(directory) as files:
@@ -179,8 +243,8 @@ def _stamp(directory: Path) -> _Stamp:
                     status = file.stat()
                     found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ino))
     except (OSError, ValueError):
-        return ()
-    return tuple(sorted(found))
+        return ""
+    return hashlib.sha256(ascii(sorted(found)).encode()).hexdigest()
 
 
 def _candidates(root: Path) -> Iterator[tuple[Path, str]]:

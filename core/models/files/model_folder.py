@@ -67,7 +67,23 @@ def read_settings(directory: Path) -> ModelSettings:
     return settings_of(name_of(directory), contents, files)
 
 
-def read_folder(directory: Path) -> ModelFolder:
+class HeaderCache:
+    """Headers of weight files, each read again when its file changes."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[tuple[int, int, int], bytes, safetensors.SafetensorsHeader]] = {}
+
+    def of(self, file: Path) -> tuple[bytes, safetensors.SafetensorsHeader]:
+        """The header of a file, as bytes and parsed. Raises BadModel."""
+        status = file.stat()
+        stamp = (status.st_size, status.st_mtime_ns, status.st_ino)
+        if (known := self._read.get(file)) is None or known[0] != stamp:
+            content = safetensors.header_bytes(file)
+            known = self._read[file] = (stamp, content, safetensors.parse_header(file, content))
+        return known[1:]
+
+
+def read_folder(directory: Path, cache: HeaderCache | None = None) -> ModelFolder:
     """Read and check a model folder. Raises ModelNotFound, BadModel.
 
     >>> folder = read_folder(Path("~/models/Qwen3-4B-4bit").expanduser())
@@ -82,12 +98,11 @@ def read_folder(directory: Path) -> ModelFolder:
         index = safetensors.parse_index(settings.contents.get(safetensors.INDEX_NAME), name)
         digest = _digest_of(settings.contents)
         headers: dict[str, safetensors.SafetensorsHeader] = {}
-        files = safetensors.weight_files(directory, index)
+        files, cache = safetensors.weight_files(directory, index), cache or HeaderCache()
         for number, file in enumerate(files):
-            content = safetensors.header_bytes(file)
+            content, headers[file.name] = cache.of(file)
             if index is None:
                 _add(digest, f"header {number}", content)
-            headers[file.name] = safetensors.parse_header(file, content)
         safetensors.check_tensors(headers, index, name)
         return ModelFolder(
             path=directory,

@@ -21,7 +21,7 @@ from core.node.answers.token_log import AnswerRecord, UnloggedAnswer
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.stopwatch import Stopwatch
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.requests.answers import AnswerId, ChatRequest
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
@@ -32,13 +32,13 @@ class AnswerOpening:
 
     def __init__(
         self,
-        leader: PlanLeader,
+        worker: WorkerState,
         bus: Bus,
         tokenizer: ModelTokenizer[Tokenizer],
         archive: AnswerArchive,
         running: Mapping[str, RunningAnswer],
     ) -> None:
-        self._leader, self._bus, self._tokenizer = leader, bus, tokenizer
+        self._worker, self._bus, self._tokenizer = worker, bus, tokenizer
         self._archive, self._running = archive, running
 
     async def new(self, request_id: str, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
@@ -119,7 +119,7 @@ class AnswerOpening:
             raise NotPaired(what.strip(), "`macluster trust list` shows how far each Mac is trusted.")
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokenizer]]:
-        plan, reading = self._leader.plan, self._tokenizer.now()
+        plan, reading = self._worker.led, self._tokenizer.now()
         if plan and reading:
             return plan, reading
         if recovery := self._bus.now.recovery:
@@ -130,7 +130,7 @@ class AnswerOpening:
 
     def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokenizer]]:
         load = f"Load it: `macluster load {record.model}`."
-        if self._leader.plan is None and self._bus.now.recovery is None:
+        if self._worker.led is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
         plan, reading = self._loaded()
         if plan.fingerprint != record.fingerprint:

@@ -26,7 +26,7 @@ from core.node.answers.running_answer import EndedConversation, RunningAnswer, b
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.context import NodeContext
 from core.node.base.stopwatch import Stopwatch
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.worker import messages
@@ -42,13 +42,13 @@ class Answers:
     """
 
     def __init__(
-        self, node: NodeContext, leader: PlanLeader, supervisor: Supervisor, tokenizer: ModelTokenizer[Tokenizer]
+        self, node: NodeContext, worker: WorkerState, supervisor: Supervisor, tokenizer: ModelTokenizer[Tokenizer]
     ) -> None:
-        self._leader, self._supervisor, self._tokenizer = leader, supervisor, tokenizer
+        self._worker, self._supervisor, self._tokenizer = worker, supervisor, tokenizer
         self._bus, self._journal = node.bus, node.journal
         self._running: dict[str, RunningAnswer] = {}
         self.archive = AnswerArchive(node, self._running)
-        self.opening = AnswerOpening(leader, node.bus, tokenizer, self.archive, self._running)
+        self.opening = AnswerOpening(worker, node.bus, tokenizer, self.archive, self._running)
         self._log_sync = LogSync(self._running, node.tasks, self._unwritten)
         self.conversation: EndedConversation | None = None  # of the kept answer that ended last, or loaded
         self.active_at = 0.0  # when an answer last made progress, monotonic seconds
@@ -135,8 +135,8 @@ class Answers:
         """Hand waiting answers to the worker, if the ring is ready; those at which one died in turn, so that another
         death has one cause.
         """
-        plan = self._leader.plan
-        if plan is None or not self._leader.ready:
+        plan = self._worker.led
+        if plan is None or not self._worker.is_ready:
             return
         macs = frozenset(part.device_id for part in plan.parts)
         is_tried = any(one.is_handed_over and one.deaths for one in self._running.values())
@@ -191,7 +191,6 @@ class Answers:
                 running.read_scores(report, self._bus.publish)
             case messages.Token():
                 if running.is_next(report):
-                    self._leader.served()
                     running.read(report, self._read)
             case messages.AnswerDone(problem=errors.Problem(kind=kind)) if (
                 kind in LOSSES and running.losses < MAX_LOSSES
@@ -226,7 +225,7 @@ class Answers:
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
 
     def counted(self, batch: Batch) -> None:
-        if self._leader.ready:
+        if self._worker.is_ready:
             self._bus.publish(batch_now(batch, self._running))
 
     def _end_if_read(self, running: RunningAnswer) -> None:

@@ -16,6 +16,7 @@ from core.node.answers.tokenizer import Tokenizer
 from core.node.base.context import NodeContext
 from core.node.base.local_server import route
 from core.node.base.room import Room
+from core.node.peers.room import PeersRoom
 from core.node.ring.room import RingRoom
 from core.node.ring.worker_supervisor import WorkerReported
 from core.node.trust.roster_enforcement import MacsRevoked
@@ -31,9 +32,9 @@ class AnswersRoom(Room):
     sessions: SavedSessions
 
     @classmethod
-    def build(cls, node: NodeContext, ring: RingRoom) -> Self:
-        answers = Answers(node, ring.leader, ring.supervisor, ModelTokenizer(Tokenizer.start))
-        return cls(node=node, answers=answers, sessions=SavedSessions(node, ring.leader, ring.supervisor, answers))
+    def build(cls, node: NodeContext, peers: PeersRoom, ring: RingRoom) -> Self:
+        answers = Answers(node, peers.worker, ring.supervisor, ModelTokenizer(Tokenizer.start))
+        return cls(node=node, answers=answers, sessions=SavedSessions(node, peers.worker, ring.supervisor, answers))
 
     def routes(self) -> Iterable[web.RouteDef]:
         sessions = self.sessions

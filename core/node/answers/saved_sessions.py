@@ -11,7 +11,7 @@ from core.errors import Busy, NotLoaded, Problem, error_from
 from core.node.answers.answers import Answers
 from core.node.answers.running_answer import EndedConversation
 from core.node.base.context import NodeContext
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_supervisor import Supervisor
 from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
@@ -20,8 +20,8 @@ from core.worker.messages import LoadSession, SaveSession, SessionFailed, Sessio
 class SavedSessions:
     """The commands about sessions; each raises a MaclusterError."""
 
-    def __init__(self, node: NodeContext, leader: PlanLeader, supervisor: Supervisor, answers: Answers) -> None:
-        self._leader, self._supervisor, self._answers, self._journal = leader, supervisor, answers, node.journal
+    def __init__(self, node: NodeContext, worker: WorkerState, supervisor: Supervisor, answers: Answers) -> None:
+        self._worker, self._supervisor, self._answers, self._journal = worker, supervisor, answers, node.journal
         self._folder, self._secret = node.home.sessions, node.identity.secret("session")
         self._waiting: asyncio.Future[None] | None = None
 
@@ -84,7 +84,7 @@ class SavedSessions:
             self._waiting.set_exception(error_from(problem))
 
     async def _send(self, order: SaveSession | LoadSession) -> None:
-        if not self._leader.ready:
+        if not self._worker.is_ready:
             raise NotLoaded("No model is ready.")
         if self._waiting:
             raise Busy("Another session is being saved or loaded.")

@@ -4,6 +4,8 @@ Rooms add routes with `route` and `stream_route`. A command's arguments come in 
 GET reads, PUT saves, DELETE deletes; `POST .../stop` cancels.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
@@ -48,9 +50,8 @@ class LocalServer:
 
     async def start(self, path: Path) -> None:
         """Serve at the socket `path`. Raises NodeError if it can't be made."""
-        app = web.Application(
-            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.let_all_in, self._refuse]
-        )
+        middlewares = [_problems, self._clients.let_all_in, self._refuse]
+        app = web.Application(client_max_size=MAX_REQUEST, middlewares=middlewares)
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes)
         logger = defects_logger("local_api", "A command", self._tasks)

@@ -44,7 +44,7 @@ class DisksRoom(Room):
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
         config, home, mesh = node.config, node.home, peers.mesh
-        models = LocalModels([home.models, *config.model_roots], home.hashes)
+        models = LocalModels([home.models, *config.model_roots], home.hashes, home.catalog)
         inventory = ModelInventory(node.own_id, models, mesh, node.bus)
         links = ByteLinks(node.identity, node.store.cluster, peers.paths.ways, config.host)
         copies = ModelCopies(models, mesh, links, home.models, node.tasks)

@@ -1,5 +1,7 @@
 """The pairing dialogue: find the other Mac's window, show and take digits, report each step as `PairingChanged`."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
@@ -80,10 +82,8 @@ class PairingFlow:
         """Pair with the chosen Mac once its user chooses this one. Raises Busy, or UsageError for a Mac not seen."""
         peer = next((p for p in self._bus.now.peers if p.device_id == device_id and not p.is_self), None)
         if peer is None:
-            raise UsageError(
-                f"No other Mac with the device id {device_id!r} was seen.",
-                "`macluster peers` lists the Macs seen; if Bonjour is off, use `macluster pair HOST:PORT`.",
-            )
+            fix = "`macluster peers` lists the Macs seen; if Bonjour is off, use `macluster pair HOST:PORT`."
+            raise UsageError(f"No other Mac with the device id {device_id!r} was seen.", fix)
         self._check_free()
         self._start(self._meet(device_id), device_id=device_id, peer=peer.name)
 
@@ -190,9 +190,8 @@ class PairingFlow:
             return None
 
     async def _connect(self, place: Place, chosen: str | None) -> Member:
-        return await offer_pairing(
-            place.host, place.port, self._session(chosen), timeout_s=max(0.0, self._until - time.monotonic())
-        )
+        left_s = max(0.0, self._until - time.monotonic())
+        return await offer_pairing(place.host, place.port, self._session(chosen), timeout_s=left_s)
 
     async def _welcome(self, window: PairingServer) -> Member:
         async with self._opened(window):

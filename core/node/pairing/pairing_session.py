@@ -2,13 +2,15 @@
 pairing screen is (security.md §2.4). Sizes and times are limited; when one side stops, both forget.
 """
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
 from core.errors import LinkError, MaclusterError, OtherVersion, PairingError
 from core.link.listener import plain_host
@@ -115,10 +117,8 @@ class PairingSession:
 
     def check_chosen(self, view: pairing.PairingView) -> None:
         if self.chosen is not None and view.peer_text_id != self.chosen:
-            raise PairingError(
-                f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",
-                "If that is the one you want, choose it.",
-            )
+            what = f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]})."
+            raise PairingError(what, "If that is the one you want, choose it.")
 
     async def finish(
         self, connection: PairingConnection, comparison: pairing.Comparison, *, initiator: bool, timeout_s: float
@@ -130,21 +130,20 @@ class PairingSession:
         theirs = joining.decode_card(await connection.receive_note(peer))
         joining.check_certificate(theirs, peer)
         step = joining.decide(mine, theirs, initiator=initiator)
-        if step == "join":
-            await self._join(connection, peer, theirs)
-        else:
-            self.store.adopt(self._next_roster(step, peer, theirs))
-            await self._hand_over(connection, peer)
+        match step:
+            case "join":
+                await self._join(connection, peer, theirs)
+            case "found":
+                both = joining.found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
+                await self._hand_over(connection, peer, both)
+            case "admit":
+                grown = joining.admit(self.identity, self.store.cluster().roster, peer, theirs)
+                await self._hand_over(connection, peer, grown)
         member = self.store.cluster().roster.member(peer.device_id)
         assert member is not None
         with suppress(PairingError):  # a full disk costs an attempt
             self.attempts.ended_well()
         return member
-
-    def _next_roster(self, step: Literal["found", "admit"], peer: pairing.Confirmed, theirs: joining.Card) -> bytes:
-        if step == "found":
-            return joining.found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
-        return joining.admit(self.identity, self.store.cluster().roster, peer, theirs)
 
     async def _compare(
         self, connection: PairingConnection, comparison: pairing.Comparison, timeout_s: float
@@ -169,8 +168,9 @@ class PairingSession:
                 if isinstance(ended, Exception) and not isinstance(ended, MaclusterError):
                     raise ended  # a defect, not to be hidden by the first error
 
-    async def _hand_over(self, connection: PairingConnection, peer: pairing.Confirmed) -> None:
-        """P5: send the chain of rosters in bundles; the other side answers each with its epoch."""
+    async def _hand_over(self, connection: PairingConnection, peer: pairing.Confirmed, following: bytes) -> None:
+        """P5: adopt the next roster and send the chain in bundles; the other side answers each with its epoch."""
+        self.store.adopt(following)
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
             await connection.send_note(peer, self.store.bundle(has))

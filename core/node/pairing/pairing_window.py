@@ -1,5 +1,7 @@
 """This Mac's pairing window: a listener, open for at most two minutes, that admits one Mac at a time."""
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 import socket
@@ -27,9 +29,8 @@ class PairingServer:
         self._calls: set[asyncio.Task[None]] = set()
         self.is_busy = self._was_asked = False
         self._server: asyncio.Server | None = None
-        self._last = PairingError(
-            "The other Mac did not connect while the window was open.", "Start pairing on both Macs."
-        )
+        what = "The other Mac did not connect while the window was open."
+        self._last = PairingError(what, "Start pairing on both Macs.")
         self._alarm = loop.call_at(window.closes_at, self.close)
         self.port = 0
         self.result: asyncio.Future[Member] = loop.create_future()
@@ -89,9 +90,8 @@ class PairingServer:
     async def _serve(self, connection: PairingConnection) -> None:
         """Serve one caller. Counts an attempt before the digits are known; only one runs at a time."""
         try:
-            answer = PairingAnswer(
-                self._session.identity, self._session.name, secrets.token_bytes, await connection.read(P1_BYTES)
-            )
+            p1 = await connection.read(P1_BYTES)
+            answer = PairingAnswer(self._session.identity, self._session.name, secrets.token_bytes, p1)
             if self.is_busy:
                 raise PairingError("Another Mac is being paired.")
             self._session.attempts.check()

@@ -15,6 +15,7 @@ from core.link.rekeyed_link import RekeyedLink
 from core.node.base.node_message import UNLIMITED
 from core.node.base.signals import Signal
 from core.node.peers.messages import Greeting, Ping, Status
+from core.node.peers.stage_state import HeldStage
 from core.rates import BackOff, Rate, TokenBucket
 
 RTT_SAMPLES: Final = 16
@@ -25,6 +26,13 @@ class LinkedMacChanged(Signal, frozen=True):
     """A Mac's link, its reported state, or the reason why it can't be reached changed."""
 
     device_id: str
+
+
+class StageHeard(Signal, frozen=True):
+    """A Mac said how its stage of this Mac's plan is."""
+
+    device_id: str
+    stage: HeldStage
 
 
 class LinkedMac:
@@ -59,7 +67,16 @@ class LinkedMac:
             self._budgets[kind] = TokenBucket(rate)
         return self._budgets[kind].spend(now) if rate != UNLIMITED else 0.0
 
-    def ping(self, now: float, status: Status, rtts: dict[str, float], *, rests: bool, logged: int) -> Ping:
+    def ping(
+        self,
+        now: float,
+        status: Status,
+        rtts: dict[str, float],
+        stage: HeldStage | None = None,
+        *,
+        rests: bool,
+        logged: int,
+    ) -> Ping:
         """The next ping to it, with what changed since the one before."""
         answers, came_at = self._unanswered or (None, now)
         told, news = self.told, {mac: rtt for mac, rtt in rtts.items() if self.told_rtts.get(mac) != rtt}
@@ -71,6 +88,7 @@ class LinkedMac:
             rests=rests,
             logged=logged,
             status=status if status != told else None,
+            stage=stage,
             rtts=news,
         )
 

@@ -24,7 +24,7 @@ from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.dialling import Dialling
-from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged
+from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged, StageHeard
 from core.node.peers.messages import Bye, Greeting, Leads, NotKnown, Ping, Status
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
@@ -342,6 +342,8 @@ class Mesh:
             is_urgent = contact.rtt_s is None or (contact.rests and not ping.rests)
             if contact.pinged(ping, monotonic()):
                 self._changed(device_id)
+            if ping.stage:
+                self._signals.emit(StageHeard(device_id, ping.stage))
             if is_urgent:
                 self.stir()
 
@@ -435,7 +437,8 @@ class Mesh:
             await self._send_raw(contact, *to_frame(self._ping_to(contact, status)))
 
     def _ping_to(self, contact: LinkedMac, status: Status) -> Ping:
-        return contact.ping(monotonic(), status, self._rtts, rests=self._rests, logged=self._journal.written)
+        stage = self._own.stage_of(text_id(contact.link.peer_id))
+        return contact.ping(monotonic(), status, self._rtts, stage, rests=self._rests, logged=self._journal.written)
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._hold(self._tasks.spawn(name, work))

@@ -12,6 +12,7 @@ from core.events import LedFacts, MacFigures
 from core.link.frames import FrameType
 from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import BEATS, MAX_MODEL_NAME, UNLIMITED, BinaryMessage, DeviceId, NodeMessage, Number
+from core.node.peers.stage_state import HeldStage
 from core.numbers import Moment, Seconds, Size
 from core.rates import Rate
 from core.requests.body import Duration
@@ -73,6 +74,7 @@ class Ping(NodeMessage, frozen=True, kw_only=True, tag="Ping"):
     rests: bool = False  # nothing runs on the sender
     logged: Size = 0  # lines in the sender's log
     status: Status | None = None  # None: unchanged
+    stage: HeldStage | None = None  # of the receiver's plan, each time: a lost report heals
     rtts: dict[DeviceId, Duration] = msgspec.field(default_factory=dict)  # changed round trips to linked Macs, seconds
 
 

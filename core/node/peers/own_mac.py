@@ -12,6 +12,7 @@ from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.peers.messages import Leads, Status
 from core.node.peers.networks import Networks
+from core.node.peers.stage_state import HeldStage
 from core.node.peers.worker_state import WorkerState
 from core.trust.trust_assessment import TrustAssessment
 
@@ -78,6 +79,9 @@ class OwnMac:
             leads=self._leads(),
             reach=self._networks.reach,
         )
+
+    def stage_of(self, head: str) -> HeldStage | None:
+        return self._worker.stages.get(head)
 
     def _leads(self) -> Leads | None:
         now = self._now()

@@ -1,5 +1,7 @@
 """Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
 
+from __future__ import annotations
+
 import secrets
 from typing import Any, ClassVar, Final
 
@@ -73,13 +75,9 @@ class MessageEncoder:
         return []
 
     def beginning(self) -> list[bytes]:
-        begun: dict[str, Any] = {
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": usage(self._choice),
-        }
-        return [typed_event({"type": "message_start", "message": {**self._head, **begun}})]
+        begun: dict[str, Any] = {**self._head, "content": [], "usage": usage(self._choice)}
+        begun |= {"stop_reason": None, "stop_sequence": None}
+        return [typed_event({"type": "message_start", "message": begun})]
 
     def still_there(self) -> bytes:
         return _PING
@@ -101,13 +99,8 @@ class MessageEncoder:
             return []
         stopped = self._stop()
         self._index, self._kind = self._index + 1, type(part)
-        match part:
-            case TextPart():
-                block = _block(TextPart(""))
-            case ReasoningPart():
-                block = {**_block(ReasoningPart("")), "signature": ""}
-            case ToolCall():
-                block = {**_block(part), "input": {}}
+        empty = {"text": "", "thinking": "", "signature": "", "input": {}}
+        block = {field: empty.get(field, value) for field, value in _block(part).items()}
         return [*stopped, typed_event({"type": "content_block_start", "index": self._index, "content_block": block})]
 
     def _stop(self) -> list[bytes]:

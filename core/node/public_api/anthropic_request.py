@@ -93,15 +93,14 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("mcp_servers is not supported.", "Leave it out.")
         form, choice = self.output_config.format, self.tool_choice or {"type": "auto"}
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        one_call = choice.get("disable_parallel_tool_use") is True
         return request_fields.request_of(
             self._all_messages(),
             sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
             shape=request_fields.shape_of(form.type, form.schema, "output_config") if form else None,
-            **request_fields.tool_rules(
-                map(_tool, self.tools or ()), choice, one_call=choice.get("disable_parallel_tool_use") is True
-            ),
+            **request_fields.tool_rules(map(_tool, self.tools or ()), choice, one_call=one_call),
             template_options=self._template_options(),
         )
 

@@ -3,6 +3,8 @@
 Unknown fields are ignored. A field that cannot be honoured is refused by its name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -112,15 +114,13 @@ class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
         """The request for one choice. Raises UsageError."""
         if self.functions:
             raise UsageError("functions is not supported.", "Use tools.")
-        logprobs = self.top_logprobs if self.logprobs else None
+        logprobs, tools = self.top_logprobs if self.logprobs else None, map(_tool, self.tools or ())
         return completion_request(
             self,
             messages_of(self.messages),
             self.max_completion_tokens,
             logprobs,
-            **request_fields.tool_rules(
-                map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False
-            ),
+            **request_fields.tool_rules(tools, self.tool_choice, one_call=self.parallel_tool_calls is False),
             template_options={**request_fields.effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 
@@ -132,14 +132,12 @@ def messages_of(turns: Sequence[ChatTurn]) -> list[Message]:
 
 
 def _message(turn: ChatTurn, *, is_new: bool) -> Message:
+    calls = [(call.id, call.function.name, call.function.arguments) for call in turn.tool_calls or ()]
     return Message(
         role=request_fields.role_of(turn.role, "messages", (*request_fields.ROLES, "tool")),
         content=request_fields.text_of(turn.content, "messages", is_new=is_new),
         reasoning=turn.reasoning_content or turn.reasoning or "",
-        tool_calls=tuple(
-            request_fields.call_of(call.id, call.function.name, call.function.arguments)
-            for call in turn.tool_calls or ()
-        ),
+        tool_calls=tuple(request_fields.call_of(*call) for call in calls),
         tool_call_id=turn.tool_call_id or "",
     )
 
@@ -161,15 +159,14 @@ def completion_request(
         sampling[penalty] = sampling[penalty] or None
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     form = asked.response_format
+    schema = (form.json_schema or request_fields.TextFormat()).schema
     return request_fields.request_of(
         messages,
         sampling,
         max_tokens=asked.max_tokens if max_tokens is None else max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
-        shape=request_fields.shape_of(
-            form.type, (form.json_schema or request_fields.TextFormat()).schema, "response_format"
-        ),
+        shape=request_fields.shape_of(form.type, schema, "response_format"),
         **more,
     )
 

@@ -1,5 +1,7 @@
 """Prometheus metrics, from the node's events and its snapshot."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Final, get_args
 
@@ -97,12 +99,11 @@ def _hops(now: Snapshot) -> Iterator[Metric]:
     def ends(hop: HopSample) -> list[str]:
         return [names.get(device_id, device_id) for device_id in (hop.source, hop.target)]
 
-    seconds = CounterMetricFamily(
-        "macluster_hop_seconds", "Seconds spent on a hop.", labels=["source", "target", "part"]
-    )
-    frames = CounterMetricFamily("macluster_hop_frames", "Frames sent over a hop.", labels=["source", "target"])
-    carried = CounterMetricFamily("macluster_hop_bytes", "Bytes sent over a hop.", labels=["source", "target"])
-    trip = GaugeMetricFamily("macluster_hop_rtt_seconds", "Round trip time of a hop.", labels=["source", "target"])
+    both = ["source", "target"]
+    seconds = CounterMetricFamily("macluster_hop_seconds", "Seconds spent on a hop.", labels=[*both, "part"])
+    frames = CounterMetricFamily("macluster_hop_frames", "Frames sent over a hop.", labels=both)
+    carried = CounterMetricFamily("macluster_hop_bytes", "Bytes sent over a hop.", labels=both)
+    trip = GaugeMetricFamily("macluster_hop_rtt_seconds", "Round trip time of a hop.", labels=both)
     for hop in now.hops:
         for part in _HOP_PARTS:
             seconds.add_metric([*ends(hop), part.removesuffix("_s")], getattr(hop, part))

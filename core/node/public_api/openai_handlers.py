@@ -1,5 +1,7 @@
 """OpenAI's `/v1/chat/completions` and `/v1/completions`."""
 
+from __future__ import annotations
+
 import secrets
 import time
 from collections.abc import Sequence
@@ -54,9 +56,8 @@ class OpenAiHandlers:
             TextChoice(index, echoed=echoed[index // asked.n], is_answered=asked.max_tokens != 0)
             for index in range(len(wanted))
         ]
-        reply = CompletionReply(
-            id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
-        )
+        name, created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
+        reply = CompletionReply(id=name, model=asked.model or model.name, created=created, n=asked.n)
         encoder = OpenAiEncoder(reply, choices, reports_usage=bool(asked.stream_options.include_usage))
         events = self._answers.events(wanted, model, request[WATCH])
         return await send_reply(request, encoder, events, streams=asked.stream)

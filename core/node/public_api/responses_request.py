@@ -4,6 +4,8 @@ Unknown fields and tools of other types are ignored, since agents send many. Oth
 refused by name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -119,16 +121,13 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
         said, form = [*system, *messages], self.text.format or request_fields.TextFormat()
         if not said:
             raise UsageError("input is empty.", "Send a text or a message.")
+        tools = [ours for tool in self.known_tools() if (ours := tool.ours())]
         return request_fields.request_of(
             said,
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
             shape=request_fields.shape_of(form.type, form.schema, "text"),
-            **request_fields.tool_rules(
-                (ours for tool in self.known_tools() if (ours := tool.ours())),
-                self.tool_choice,
-                one_call=self.parallel_tool_calls is False,
-            ),
+            **request_fields.tool_rules(tools, self.tool_choice, one_call=self.parallel_tool_calls is False),
             template_options=request_fields.effort_of(self.reasoning.effort if self.reasoning else None),
         )
 
@@ -167,17 +166,11 @@ def _message(item: Item, *, is_new: bool) -> Message:
             return Message(role=request_fields.role_of(item.role, "input", request_fields.ROLES), content=content)
         case "reasoning":
             return Message(role="assistant", content="", reasoning=request_fields.text_of(item.content, "input"))
-        case "function_call":
-            return Message(
-                role="assistant",
-                content="",
-                tool_calls=(request_fields.call_of(item.call_id, item.name, item.arguments),),
-            )
-        case "custom_tool_call":
-            arguments = msgspec.json.encode({"input": item.input}).decode()
-            return Message(
-                role="assistant", content="", tool_calls=(request_fields.call_of(item.call_id, item.name, arguments),)
-            )
+        case "function_call" | "custom_tool_call" as kind:
+            given = msgspec.json.encode({"input": item.input}).decode()
+            arguments = given if kind == "custom_tool_call" else item.arguments
+            call = request_fields.call_of(item.call_id, item.name, arguments)
+            return Message(role="assistant", content="", tool_calls=(call,))
         case "function_call_output" | "custom_tool_call_output":
             return Message(role="tool", content=request_fields.text_of(item.output, "input"), tool_call_id=item.call_id)
         case _:  # a call that other servers run, or its output

@@ -26,7 +26,7 @@ from core.node.disks.block_serving import FileServing
 from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.model_inventory import ModelInventory
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.plan_member import StageTaken
 from core.node.ring.split_profiles import SplitProfiles
 from core.numbers import Size
@@ -119,17 +119,17 @@ class Trimming:
         serving: FileServing,
         coming: CurrentTransfer,
         profiles: SplitProfiles,
-        leader: PlanLeader,
+        worker: WorkerState,
     ) -> None:
         self._folder, self._models, self._inventory = node.home.models, inventory.models, inventory
-        self._serving, self._coming, self._profiles, self._leader = serving, coming, profiles, leader
+        self._serving, self._coming, self._profiles, self._worker = serving, coming, profiles, worker
         self._stages = LayersHeldLast(node.home.stages, node.signals, node.tasks)
 
     async def trim(self, asked: TrimRequest) -> list[Trimmable]:
         """The deletable files, deleted with `go`. Raises Busy while a model is fetched or loaded, ModelNotFound,
         UsageError for a model that macluster did not write, TransferError.
         """
-        if self._leader.is_loading:
+        if self._worker.is_loading:
             raise Busy("A model is being loaded.", "Wait until it is ready, or unload it.")
         with self._coming.held():
             found = [await self._named(asked.model)] if asked.model else await self._all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from core.errors import MaclusterError, ModelMismatch, Problem, ProtocolError
 from core.events import Plan, Stage
@@ -12,24 +13,25 @@ from core.plan.topology import has_ranks
 from core.worker.messages import Loaded
 
 Held = Mapping[str, Loaded]  # what each worker loaded, by device id
-Files = Mapping[str, Mapping[str, str]]  # SHA-256 of the model's files by name, by device id
 
 
-def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
-    """The first fault in the reports of the stages so far, if any."""
+class Fault(NamedTuple):
+    """A problem, and the Mac that has another model than the plan's, or ""."""
+
+    device_id: str
+    problem: Problem
+
+
+def first_fault(plan: Plan, held: Held) -> Fault | None:
+    """The first fault in the layers that are loaded so far, if any."""
     for stage in plan.stages:
-        loaded = held.get(stage.device_id)
-        if fault := (loaded and _other_layers(plan, stage, loaded)) or _other_model(plan, stage, loaded, files):
-            return fault.problem
-    if len(held) == len(plan.stages) and (fault := _not_once(plan, held)):
-        return fault.problem
-    return None
-
-
-def mismatched(plan: Plan, held: Held, files: Files) -> str:
-    """The first Mac with another model than the plan's; "" if none is known."""
-    macs = [stage.device_id for stage in plan.stages if _other_model(plan, stage, held.get(stage.device_id), files)]
-    return macs[0] if macs else ""
+        if loaded := held.get(stage.device_id):
+            if other := _other_layers(plan, stage, loaded):
+                return Fault("", other.problem)
+            if loaded.fingerprint != plan.fingerprint:
+                return Fault(stage.device_id, _other_model(plan, stage, loaded).problem)
+    fault = _not_once(plan, held) if len(held) == len(plan.stages) else None
+    return Fault("", fault.problem) if fault else None
 
 
 def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
@@ -41,9 +43,7 @@ def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | 
     return ProtocolError(f"{stage.peer} loaded {_holding(*found)}; the plan gives it {_holding(*wanted)}.")
 
 
-def _other_model(plan: Plan, stage: Stage, loaded: Loaded | None, files: Files) -> MaclusterError | None:
-    if loaded is None or loaded.fingerprint == plan.fingerprint:
-        return _other_file(plan, stage, files)
+def _other_model(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError:
     return ModelMismatch(
         f"{stage.peer} loaded {plan.model} {loaded.fingerprint[:12]}, the plan is for {plan.fingerprint[:12]}: its "
         f"config.json, index or tokenizer differs.",
@@ -51,21 +51,20 @@ def _other_model(plan: Plan, stage: Stage, loaded: Loaded | None, files: Files) 
     )
 
 
-def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None:
-    ours, theirs = files.get(plan.head.device_id), files.get(stage.device_id)
-    name = differing(ours, theirs) if ours is not None and theirs is not None else None
-    if ours is None or theirs is None or name is None:
+def other_file(plan: Plan, device_id: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> Problem | None:
+    """How the files of a Mac differ from the head's, by the SHA-256 of each."""
+    name = differing(ours, theirs)
+    if name is None:
         return None
-    head, peer = plan.head.peer, stage.peer
+    head, peer = plan.head.peer, next(stage.peer for stage in plan.stages if stage.device_id == device_id)
     if name not in theirs:
         what = f"{name} of {plan.model} is missing on {peer}."
     elif name not in ours:
         what = f"{name} of {plan.model} is on {peer}, but not on {head}."
     else:
         what = f"{name} of {plan.model} on {peer} is not the same file as on {head}."
-    return ModelMismatch(
-        what, f"Copy the model's directory from {head} to {peer}, or fetch it again on both, then load it again."
-    )
+    fix = f"Copy the model's directory from {head} to {peer}, or fetch it again on both, then load it again."
+    return ModelMismatch(what, fix).problem
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:

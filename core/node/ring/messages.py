@@ -6,19 +6,20 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from core.errors import NodeError, Problem
+from core.errors import NodeError
 from core.events import Plan
 from core.link.frames import FrameType
 from core.models.files.block_map import Sha256
 from core.node.base.message_table import read_clean
 from core.node.base.node_message import FileName, NodeMessage, Port, in_pieces
+from core.node.peers.stage_state import HeldStage, PlanId
 from core.numbers import Seconds, Size
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.version import CAPS, compute_hash, program_version
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
 from core.worker.neighbours import plan_digest
 
-StageReport = Loading | Loaded | Failed | Linked | LinkBroken
+StageEvent = Loading | Loaded | Failed | Linked | LinkBroken
 
 
 class PlanMessage(NodeMessage, frozen=True, kw_only=True):
@@ -33,7 +34,11 @@ class PlanOrder(PlanMessage, frozen=True, kw_only=True):
     """
 
     plan_gen: Size
+    number: Size  # of the plan's id
     sent: tuple[bytes, ...]  # JSON, in pieces
+
+    def plan_id(self, head: str) -> PlanId:
+        return PlanId(head, self.number)
 
     @property
     def digest(self) -> bytes:
@@ -55,21 +60,26 @@ class PrepareStage(PlanOrder, frozen=True, kw_only=True, tag="PrepareStage"):
     compute: str  # the head's `core.version.compute_hash`
 
     @classmethod
-    def of(cls, plan: Plan, index: int) -> PrepareStage:
-        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), index=index, compute=compute_hash())
+    def of(cls, plan: Plan, index: int, number: int = 0) -> PrepareStage:
+        return cls(plan_gen=plan.plan_gen, number=number, sent=_sent(plan), index=index, compute=compute_hash())
 
 
-class Prepared(PlanMessage, frozen=True, kw_only=True, tag="Prepared"):
-    """Member to head: the worker listens for data on `port`."""
+class StageReport(PlanMessage, frozen=True, kw_only=True, tag="StageReport"):
+    """Member to head: its stage changed."""
 
-    plan_gen: Size
-    port: Port
+    stage: HeldStage
 
 
-class Checked(PlanMessage, frozen=True, kw_only=True, tag="Checked"):
+class FilesRequest(PlanMessage, frozen=True, kw_only=True, tag="FilesRequest"):
+    """Head to member: your files are not the same as mine. Which are they?"""
+
+    plan: PlanId
+
+
+class FilesReply(PlanMessage, frozen=True, kw_only=True, tag="FilesReply"):
     """Member to head: the hashes of the files that its worker loads from."""
 
-    plan_gen: Size
+    plan: PlanId
     files: dict[FileName, Sha256]
 
 
@@ -79,23 +89,8 @@ class LinkUp(PlanOrder, frozen=True, kw_only=True, tag="LinkUp"):
     port: Port
 
     @classmethod
-    def of(cls, plan: Plan, port: int) -> LinkUp:
-        return cls(plan_gen=plan.plan_gen, sent=_sent(plan), port=port)
-
-
-class Reported(PlanMessage, frozen=True, kw_only=True, tag="Reported"):
-    """Member to head: what its worker reported about the plan."""
-
-    plan_gen: Size
-    report: StageReport
-
-
-class StageLost(NodeMessage, frozen=True, kw_only=True, tag="StageLost"):
-    """Member to head: its worker ended, the layers are gone."""
-
-    FRAME: ClassVar = FrameType.ERROR
-    plan_gen: Size
-    problem: Problem
+    def of(cls, plan: Plan, port: int, number: int = 0) -> LinkUp:
+        return cls(plan_gen=plan.plan_gen, number=number, sent=_sent(plan), port=port)
 
 
 class Release(PlanMessage, frozen=True, kw_only=True, tag="Release"):
@@ -132,9 +127,6 @@ class TraceReply(TraceMessage, frozen=True, kw_only=True, tag="TraceReply"):
     """The reply to a PeerTraceRequest: the next turns, none when all are sent."""
 
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
-
-
-StageWord = Prepared | Checked | Reported | StageLost
 
 
 def _sent(plan: Plan) -> tuple[bytes, ...]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -14,12 +15,13 @@ from core.events import Plan, Stage
 from core.link.network_paths import NetworkPath
 from core.node.base.context import NodeContext
 from core.node.base.node_message import to_frame
-from core.node.base.signals import AwaitedSignal, Signal
+from core.node.base.signals import Signal
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import OnePerMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
+from core.node.peers.stage_state import HeldStage, PlanId, files_hash
 from core.node.peers.worker_state import WorkerState
 from core.node.ring import messages
 from core.node.ring.outgoing_link import OutgoingLink
@@ -27,7 +29,7 @@ from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.version import compute_hash, package_version, program_version
-from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
+from core.worker import messages as worker
 
 MAX_STAGES = 64
 GRACE_S = 30.0
@@ -36,10 +38,10 @@ BEGIN_S = 5.0  # a worker still busy by then is replaced, and reads everything a
 LOOK_S = 0.1
 
 
-class OwnStageReported(AwaitedSignal, frozen=True):
-    """This Mac's stage reports on a plan that this Mac leads."""
+class OwnStageChanged(Signal, frozen=True):
+    """This Mac's stage of a plan that this Mac leads changed."""
 
-    word: messages.StageWord
+    stage: HeldStage
 
 
 class StageTaken(Signal, frozen=True):
@@ -50,7 +52,9 @@ class StageTaken(Signal, frozen=True):
 
 
 class PlanMember:
-    """The plan that this Mac's worker serves, kept in `worker.plan`; this Mac or another one leads it."""
+    """The plan that this Mac's worker serves, kept in `worker.plan`; this Mac or another one leads it. Its head gets
+    the state of the stage, kept in `worker.stages`, whenever that changes.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class PlanMember:
         self._mesh, self._paths, self._supervisor, self._worker = mesh, paths, supervisor, worker
         self._models, self._comparison = models, comparison
         self._head: str | None = None
-        self._index = 0
+        self._index, self._first_gen, self._directory = 0, 0, Path()
         self._released: dict[str, int] = {}
         self._orders = OnePerMac(self._prepare_for)
         self._checking: asyncio.Task[None] | None = None
@@ -77,14 +81,21 @@ class PlanMember:
         self._outgoing = OutgoingLink()
         self._step = 0
 
-    async def prepare_own(self, load: Load) -> int:
-        return await self._prepare(self._device_id, load)
+    async def prepare_own(self, load: worker.Load, number: int) -> None:
+        """Load a stage of this Mac's own plan. Raises ModelError, NodeError, WorkerDied, NotLoaded."""
+        said = self._worker.stages.get(self._device_id)
+        if said is None or said.plan.number != number:
+            await self._prepare(self._device_id, number, load)
 
     async def prepare(self, head: str, order: messages.PrepareStage) -> None:
         """Load a stage for another Mac: one order at a time for each head, and only the last waiting one counts."""
         await self._orders.take(head, order)
 
     async def _prepare_for(self, head: str, order: messages.PrepareStage) -> None:
+        said = self._worker.stages.get(head)
+        if said and said.plan == order.plan_id(head):  # the head did not hear it
+            await self._say(said)
+            return
         try:
             check_compute(order.compute)
             plan = order.plan()
@@ -92,20 +103,35 @@ class PlanMember:
             self._assessment.check(plan)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
-            port = await self._prepare(head, Load(plan=plan, index=order.index, directory=str(directory)))
+            await self._prepare(head, order.number, worker.Load(plan=plan, index=order.index, directory=str(directory)))
         except MaclusterError as error:
-            await self._mesh.send(head, messages.StageLost(plan_gen=order.plan_gen, problem=error.problem))
-            return
-        await self._mesh.send(head, messages.Prepared(plan_gen=order.plan_gen, port=port))
+            await self._refuse(head, order, error.problem)
 
-    async def refuse(self, head: str, plan_gen: int) -> None:
+    async def refuse(self, head: str, order: messages.PrepareStage) -> None:
         if head == self._head:
             self._forget()
-        problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
-        await self._mesh.send(head, messages.StageLost(plan_gen=plan_gen, problem=problem))
+        defect = NodeError("it could not prepare its layers because of a defect.", "Its log says where.")
+        await self._refuse(head, order, defect.problem)
+
+    async def _refuse(self, head: str, order: messages.PlanOrder, problem: Problem) -> None:
+        await self._say(HeldStage(plan=order.plan_id(head), phase="lost", problem=problem))
 
     async def files_in(self, directory: Path) -> dict[str, str]:
         return await self._models.manifest(directory)
+
+    async def list_files(self, head: str, request: messages.FilesRequest) -> None:
+        stage = self._worker.stages.get(head)
+        if head != self._head or stage is None or stage.plan != request.plan:
+            return
+        try:
+            reply = messages.FilesReply(plan=request.plan, files=await self._models.manifest(self._directory))
+            if len(to_frame(reply)[1]) > MAX_CONTROL_BODY:
+                what = f"The model has {len(reply.files)} files, too many to compare."
+                raise BadModel(what, "Choose a version of the model with fewer files.")
+        except MaclusterError as error:
+            await self._change(head, phase="lost", problem=error.problem)
+        else:
+            await self._mesh.send(head, reply)
 
     async def port(self) -> int:
         return await self._supervisor.ready()
@@ -113,31 +139,33 @@ class PlanMember:
     def link_prefill(self, plan: Plan, order: messages.LinkUp) -> None:
         """Link the worker to the prefill Mac of this Mac's plan."""
         if ways := self._paths.ways(plan.stages[1].device_id):
-            self._connect(ConnectPrefill, plan, order, ways)
+            self._connect(worker.ConnectPrefill, plan, order, ways)
 
     def unlink_prefill(self) -> None:
         if self._head == self._device_id:
-            self._supervisor.send(UnlinkPrefill())
+            self._supervisor.send(worker.UnlinkPrefill())
 
     def prove_own(self, plan_gen: int) -> None:
-        self._supervisor.send(Prove(plan_gen=plan_gen))
+        self._supervisor.send(worker.Prove(plan_gen=plan_gen))
 
     async def link(self, head: str, order: messages.LinkUp) -> None:
         try:
             plan = order.plan()
+            is_held = head == self._head and self._worker.plan and same_plan(plan, self._worker.plan)
+            if not is_held and any(stage.device_id == self._device_id for stage in plan.stages[1:]):
+                raise NotLoaded("It no longer has that plan.")
         except MaclusterError as error:
-            await self._mesh.send(head, messages.StageLost(plan_gen=order.plan_gen, problem=error.problem))
+            await self._refuse(head, order, error.problem)
             return
-        if head == self._head and self._worker.plan and same_plan(plan, self._worker.plan):
+        if is_held:
             self._keep()
-            self.link_own(plan, order)
-        elif any(stage.device_id == self._device_id for stage in plan.stages[1:]):
-            problem = NotLoaded("It no longer has that plan.").problem
-            await self._mesh.send(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self.link_own(plan, order)
 
     async def release_for(self, head: str, order: messages.Release) -> None:
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
-        if head == self._head:
+        if head != self._head:
+            self._worker.stages.pop(head, None)
+        else:
             self._journal.info(order.reason)
             await self.release(order.plan_gen)
 
@@ -146,7 +174,8 @@ class PlanMember:
             await self.release(plan_gen)
 
     async def release(self, plan_gen: int) -> None:
-        if self._worker.plan and plan_gen >= self._worker.plan.plan_gen:
+        if self._worker.plan and self._head and plan_gen >= self._worker.plan.plan_gen:
+            self._worker.stages.pop(self._head, None)
             self._forget()
             await self._supervisor.replace()
 
@@ -178,31 +207,45 @@ class PlanMember:
         plan, head = self._worker.plan, self._head
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
-            self._forget()
-            await self._mesh.send(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self.lose(problem)
             await self._supervisor.replace()
 
-    async def reported(self, report: messages.StageReport) -> None:
-        if isinstance(report, Linked):
+    async def reported(self, report: messages.StageEvent) -> None:
+        """Take in what the worker reports, unless that is about links or layers of before."""
+        if isinstance(report, worker.Linked):
             self._outgoing.linked(report.way)
-        if self._worker.plan and self._head:
-            await self._report(self._head, messages.Reported(plan_gen=self._worker.plan.plan_gen, report=report))
+        if self._worker.plan is None or self._head is None:
+            return
+        is_known = self._first_gen <= report.plan_gen <= self._worker.plan.plan_gen
+        match report:
+            case worker.Loading(done_bytes=done, total_bytes=total) if is_known:
+                await self._change(self._head, phase="loading", done_bytes=done, total_bytes=total)
+            case worker.Loaded() if is_known:
+                await self._change(self._head, phase="loaded", loaded=report)
+            case worker.Failed(problem=problem) if is_known:
+                await self._change(self._head, phase="lost", problem=problem)
+            case worker.Linked(plan_gen=gen, way=way) if gen == self._worker.plan.plan_gen:
+                await self._change(self._head, phase="linked", path=way.kind)
+            case worker.LinkBroken(plan_gen=gen, problem=problem) if gen == self._worker.plan.plan_gen:
+                await self._change(self._head, phase="broken", problem=problem)
 
-    async def worker_died(self, problem: Problem) -> None:
-        plan, head = self._worker.plan, self._head
+    async def lose(self, problem: Problem) -> None:
+        """Forget the plan, and report that to its head."""
+        head = self._head
         self._forget()
-        if plan and head:
-            await self._report(head, messages.StageLost(plan_gen=plan.plan_gen, problem=problem))
+        if head:
+            await self._change(head, phase="lost", problem=problem)
 
-    async def _prepare(self, head: str, load: Load) -> int:
+    async def _prepare(self, head: str, number: int, load: worker.Load) -> None:
         plan, directory = load.plan, Path(load.directory)
         before, led = self._worker.plan, self._head
+        if before and led and led != head:  # the other head would wait for ever
+            await self.lose(NotLoaded("It loads another model now.").problem)
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, load.index
+        self._first_gen, self._directory = plan.plan_gen, directory
         self._signals.emit(StageTaken(plan, load.index))
-        if before and led and led != head:  # the other head would wait for ever
-            taken = NotLoaded("It loads another model now.").problem
-            await self._report(led, messages.StageLost(plan_gen=before.plan_gen, problem=taken))
+        await self._say(HeldStage(plan=PlanId(head, number)))
         await self._comparison.ensure(directory, plan.fingerprint, head)
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
@@ -217,26 +260,30 @@ class PlanMember:
         if not has_begun:
             self._supervisor.send(load)
         if len(plan.stages) > 1:
-            self._checking = self._tasks.spawn_essential("The check of files", self._check(head, plan, directory))
-        return port
+            self._checking = self._tasks.spawn_essential("The check of files", self._check(head, directory))
+        await self._change(head, port=port)
 
-    async def _check(self, head: str, plan: Plan, directory: Path) -> None:
-        word: messages.StageWord
+    async def _check(self, head: str, directory: Path) -> None:
+        changes: dict[str, Any]
         try:
-            word = messages.Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
-            if len(to_frame(word)[1]) > MAX_CONTROL_BODY:
-                what = f"{plan.model} has {len(word.files)} files, too many to compare."
-                raise BadModel(what, "Choose a version of the model with fewer files.")
+            changes = {"files": files_hash(await self._models.manifest(directory))}
         except MaclusterError as error:
-            word = messages.StageLost(plan_gen=plan.plan_gen, problem=error.problem)
+            changes = {"phase": "lost", "problem": error.problem}
         self._checking = None  # the report may end the plan, which must not cancel the report
-        await self._report(head, word)
+        await self._change(head, **changes)
 
-    async def _report(self, head: str, word: messages.StageWord) -> None:
-        if head != self._device_id:
-            await self._mesh.send(head, word)
+    async def _change(self, head: str, **changes: Any) -> None:
+        if (stage := self._worker.stages.get(head)) and stage.phase != "lost":
+            await self._say(msgspec.structs.replace(stage, **changes))
+
+    async def _say(self, stage: HeldStage) -> None:
+        """Report the stage to its head at once; each ping to the head says it again."""
+        head = stage.plan.head
+        self._worker.stages[head] = stage
+        if head == self._device_id:
+            self._signals.emit(OwnStageChanged(stage))
         else:
-            await self._signals.deliver(OwnStageReported(word))
+            await self._mesh.send(head, messages.StageReport(stage=stage))
 
     def _forget(self) -> None:
         self._worker.plan = self._head = None
@@ -256,8 +303,15 @@ class PlanMember:
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
 
-    def link_own(self, plan: Plan, order: messages.LinkUp) -> None:
+    async def link_own(self, plan: Plan, order: messages.LinkUp) -> None:
+        """Make the links of that generation, once."""
+        stage = self._worker.stages.get(plan.head.device_id)
+        if stage is None or stage.phase == "lost" or stage.link_gen >= plan.plan_gen:
+            if stage:  # the head did not hear it
+                await self._say(stage)
+            return
         self._worker.plan = plan
+        await self._change(plan.head.device_id, link_gen=plan.plan_gen, phase="loaded", problem=None)
         if self._linking:
             self._linking.cancel()
         self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(plan, order))
@@ -299,7 +353,7 @@ class PlanMember:
         return plan.stages[(self._index + 1) % len(plan.stages)]
 
     def _say_broken(self, plan: Plan, what: str) -> None:
-        self._signals.emit(WorkerReported(LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
+        self._signals.emit(WorkerReported(worker.LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
 
     async def _link_in_time(self, plan: Plan, order: messages.LinkUp) -> None:
         """Wait a moment for the control link: the two Macs may be dialling each other."""
@@ -313,9 +367,11 @@ class PlanMember:
                 return
             await asyncio.sleep(LOOK_S)
         self._outgoing.offer(self._paths.direct(after.device_id) or ())
-        self._connect(Connect, plan, order, self._outgoing.rated(ways))
+        self._connect(worker.Connect, plan, order, self._outgoing.rated(ways))
 
-    def _connect(self, kind: type[Connect], plan: Plan, order: messages.LinkUp, ways: Sequence[NetworkPath]) -> None:
+    def _connect(
+        self, kind: type[worker.Connect], plan: Plan, order: messages.LinkUp, ways: Sequence[NetworkPath]
+    ) -> None:
         self._supervisor.send(
             kind(
                 plan=plan,

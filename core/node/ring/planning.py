@@ -22,7 +22,7 @@ from core.node.disks.holdings import Holdings
 from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
-from core.node.ring.plan_leader import PlanLeader
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
@@ -81,20 +81,23 @@ class Planning:
         inventory: ModelInventory,
         files: StageFiles,
         peers: PeerTable,
-        leader: PlanLeader,
+        worker: WorkerState,
         throughput: ThroughputHistory,
         gpu_reported: Callable[[], Awaitable[None]],
     ) -> None:
         """`gpu_reported` waits until this Mac's worker has said how much memory its GPU may use."""
         self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
         self._assessment, self._simulated = node.assessment, bool(node.config.chip)
-        self._peers, self._leader, self._throughput = peers, leader, throughput
+        self._peers, self._worker, self._throughput = peers, worker, throughput
         self._beside = PrefillChoice(inventory, peers, self.speeds)
         self._gpu_reported, self._plan_gen = gpu_reported, 0
 
     async def choices(self) -> list[ModelChoice]:
-        found = await self._models.survey()
-        here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
+        found = await self._models.known()
+        entries = [one for one in found if isinstance(one, ModelEntry)]
+        profiles = await asyncio.to_thread(lambda: [self._profiles.known(entry) for entry in entries])
+        here = [await self._choice(*each) for each in zip(entries, profiles, strict=True)]
+        here += [_unusable(one) for one in found if isinstance(one, BrokenModel)]
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
@@ -114,7 +117,7 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        return self._files.disks(self._leader.plan) if self._leader.plan else []
+        return self._files.disks(self._worker.led) if self._worker.led else []
 
     async def plan(self, request: LoadRequest) -> Planned:
         request = await self._with_reader(request)
@@ -214,7 +217,7 @@ class Planning:
         drafter = await self._drafter(request, entry)
         # look again: examining a model takes seconds, and a Mac may have come or gone
         macs = [mac for mac in self._macs(request) if mac.device_id not in without]
-        self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
+        self._plan_gen = max(self._plan_gen, self._worker.last_gen) + GENERATIONS
         facts = self._facts(entry, layout, profile, macs, drafter)
         facts["no_group"] = no_group
         try:
@@ -240,8 +243,7 @@ class Planning:
             raise errors.ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
         return _Drafter(draft.name, await self._models.layout(draft), Path(draft.path))
 
-    async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        profile = await asyncio.to_thread(self._profiles.known, entry)
+    async def _choice(self, entry: ModelEntry, profile: SplitProfile | None) -> ModelChoice:
         preview = await self._preview(entry, PlanRequest(model=entry.path), profile, self._peers.linked())
         return self._listed(entry, preview, entry.path)
 
@@ -252,7 +254,7 @@ class Planning:
         return self._listed(held, PlanPreview(problem=problem, total_bytes=held.total_bytes))
 
     def _listed(self, model: ModelEntry | HeldModel, preview: PlanPreview, path: str = "") -> ModelChoice:
-        plan, holdings = self._leader.plan, self._inventory.holdings(model.fingerprint)
+        plan, holdings = self._worker.led, self._inventory.holdings(model.fingerprint)
         return ModelChoice(
             name=model.name,
             path=path,

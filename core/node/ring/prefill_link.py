@@ -6,6 +6,7 @@ The ring does not wait for it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,13 @@ from core.errors import MaclusterError, Problem
 from core.events import Plan
 from core.node.base.context import NodeContext
 from core.node.peers.mesh import Mesh
-from core.node.ring.layer_ownership import first_fault
-from core.node.ring.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
+from core.node.peers.stage_state import HeldStage, PlanId, files_hash
+from core.node.ring.layer_ownership import first_fault, other_file
+from core.node.ring.messages import FilesReply, FilesRequest, LinkUp, PrepareStage, Release
 from core.node.ring.plan_member import PlanMember
 from core.plan.prefill import prefill_plan
 from core.rates import BackOff
-from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, PrefillLinked
+from core.worker.messages import PrefillBroken, PrefillLinked
 
 BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
 
@@ -26,12 +28,11 @@ BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
 class _ReaderState:
     """The prefill Mac's reports about `plan`."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.port = 0
-        self.loaded: Loaded | None = None
-        self.files: dict[str, str] = {}
-        self.is_linked = False
+    def __init__(self, plan: Plan, plan_id: PlanId) -> None:
+        self.plan, self.id = plan, plan_id
+        self.files: dict[str, str] | None = None  # if they aren't the same as this Mac's
+        self.stage: HeldStage | None = None
+        self.is_linking = False
 
 
 class PrefillLink:
@@ -71,24 +72,23 @@ class PrefillLink:
         if self._now and _mac(self._now.plan) == device_id:
             self._give_up(self._now, problem)
 
-    async def handle_message(self, device_id: str, message: StageWord) -> None:
-        """Take a message of the prefill Mac; others and old ones are ignored."""
+    def heard(self, device_id: str, stage: HeldStage) -> None:
+        """Take what the prefill Mac says about its stage; others and old plans are ignored."""
         now = self._now
-        if now is None or device_id != _mac(now.plan) or message.plan_gen != now.plan.plan_gen:
+        if now is None or device_id != _mac(now.plan) or stage.plan != now.id or stage == now.stage:
             return
-        match message:
-            case Prepared(port=port):
-                now.port = port
-            case Checked(files=files):
-                now.files = files
-            case Reported(report=Loaded() as loaded):
-                now.loaded = loaded
-            case Reported(report=Failed(problem=problem) | LinkBroken(problem=problem)) | StageLost(problem=problem):
-                self._give_up(now, problem)
-                return
-        if now.port and now.files and now.loaded and not now.is_linked:
-            now.is_linked = True
-            await self._link(now, now.loaded)
+        now.stage = stage
+        if stage.problem:
+            self._give_up(now, stage.problem)
+        elif stage.port and stage.files and stage.loaded and not now.is_linking:
+            now.is_linking = True
+            self._tasks.spawn("Linking a prefill Mac", self._link(now, stage))
+
+    def take_files(self, device_id: str, reply: FilesReply) -> None:
+        now = self._now
+        if now and now.stage and device_id == _mac(now.plan) and reply.plan == now.id:
+            now.files = reply.files
+            self._tasks.spawn("Linking a prefill Mac", self._link(now, now.stage))
 
     def reported(self, report: PrefillLinked | PrefillBroken) -> None:
         now = self._now
@@ -103,25 +103,30 @@ class PrefillLink:
 
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
-        self._now = now = _ReaderState(prefill_plan(ring, self.last_gen))
-        if not await self._mesh.send(_mac(now.plan), PrepareStage.of(now.plan, 1)):
+        plan_id = PlanId(self._device_id, secrets.randbits(32))
+        self._now = now = _ReaderState(prefill_plan(ring, self.last_gen), plan_id)
+        if not await self._mesh.send(_mac(now.plan), PrepareStage.of(now.plan, 1, plan_id.number)):
             self._now = None  # requested again when it connects
 
-    async def _link(self, now: _ReaderState, loaded: Loaded) -> None:
-        mac = _mac(now.plan)
+    async def _link(self, now: _ReaderState, stage: HeldStage) -> None:
+        mac, port, number = _mac(now.plan), 0, now.id.number
         try:
-            files = {self._device_id: await self._member.files_in(self._directory), mac: now.files}
-            problem = first_fault(now.plan, {mac: loaded}, files)
+            own = await self._member.files_in(self._directory)
+            if now.files is None and files_hash(own) != stage.files:
+                await self._mesh.send(mac, FilesRequest(plan=now.id))
+                return
+            fault = first_fault(now.plan, {mac: stage.loaded} if stage.loaded else {})
+            problem = fault.problem if fault else other_file(now.plan, mac, own, now.files or own)
             port = await self._member.port()
         except MaclusterError as error:
-            problem, port = error.problem, 0
+            problem = error.problem
         if now is not self._now:
             return
         if problem:
             self._give_up(now, problem)
             return
-        await self._mesh.send(mac, LinkUp.of(now.plan, port))
-        self._member.link_prefill(now.plan, LinkUp.of(now.plan, now.port))
+        await self._mesh.send(mac, LinkUp.of(now.plan, port, number))
+        self._member.link_prefill(now.plan, LinkUp.of(now.plan, stage.port, number))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
         self._now = None

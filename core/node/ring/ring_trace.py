@@ -14,7 +14,6 @@ from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import ClockReply, ClockRequest, PeerTraceRequest, TraceMessage, TraceReply
-from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.requests.trace import MOST_STEPS, PhaseTurn, StageTrace, TraceRequest, TraceResult
 from core.worker.messages import TracedPhases, TracePhases
@@ -28,11 +27,9 @@ _T = TypeVar("_T", ClockReply, TraceReply)
 class Tracing:
     """One trace at a time; only the head of a plan may trace its stages."""
 
-    def __init__(
-        self, node: NodeContext, mesh: Mesh, supervisor: Supervisor, worker: WorkerState, leader: PlanLeader
-    ) -> None:
+    def __init__(self, node: NodeContext, mesh: Mesh, supervisor: Supervisor, worker: WorkerState) -> None:
         self._own_id, self._tasks, self._mesh = node.own_id, node.tasks, mesh
-        self._supervisor, self._worker, self._leader = supervisor, worker, leader
+        self._supervisor, self._worker = supervisor, worker
         self._numbers = count(1)
         self._asked: dict[tuple[str, int], asyncio.Future[ClockReply | TraceReply]] = {}
         self._turns: asyncio.Future[tuple[PhaseTurn, ...]] | None = None
@@ -41,8 +38,8 @@ class Tracing:
 
     async def trace(self, request: TraceRequest) -> TraceResult:
         """Trace for `request.seconds`. Raises NotLoaded, Busy, LinkLost, LinkTimeout, or WorkerDied."""
-        plan = self._leader.plan
-        if plan is None or not self._leader.ready:
+        plan = self._worker.led
+        if plan is None or not self._worker.is_ready:
             raise NotLoaded("This Mac leads no loaded model.", "Load one here, or trace on the Mac that leads it.")
         if self._is_tracing:
             raise Busy("Another trace is running.")

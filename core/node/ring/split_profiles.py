@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar, get_args
@@ -24,7 +23,7 @@ from core.requests.plans import PlanPreview
 from core.settings import MIB, Home
 from core.trust.file_formats import JsonFile
 from core.trust.private_files import private_folder
-from core.version import RELEASE
+from core.version import RELEASE, package_version
 
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
@@ -37,14 +36,14 @@ FileParts = tuple[tuple[str, int, int], ...]
 
 _T = TypeVar("_T")
 
-_FILE: Final = JsonFile[SplitProfile](Home.split_profiles, SplitProfile)
+_FILE: Final = JsonFile[SplitProfile](Home.split_profiles, SplitProfile, limit=ANSWER_BYTES)
 
 
 class SplitProfiles:
     """Profiles in `folder`, a file for every model and version of the examining code."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._by = folder, f"{package_version('mlx-lm')}-{RELEASE}"
         self._found: dict[str, SplitProfile] = {}
         self._one_child = asyncio.Lock()
 
@@ -93,7 +92,7 @@ class SplitProfiles:
             _FILE.write(self._file(entry), found)
 
     def _file(self, entry: ModelEntry) -> Path:
-        return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{RELEASE}.json"
+        return self._folder / f"{entry.fingerprint}-{self._by}.json"
 
 
 async def _in_child(entry: ModelEntry, words: tuple[str, ...], kind: type[_T]) -> _T:

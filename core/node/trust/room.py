@@ -1,5 +1,7 @@
 """The room of trust: enforces the roster and carries out the user's commands on it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -29,9 +31,8 @@ class TrustRoom(Room):
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
         enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
-        return cls(
-            node=node, enforcement=enforcement, commands=TrustCommands(node, enforcement, peers.mesh, peers.worker)
-        )
+        commands = TrustCommands(node, enforcement, peers.mesh, peers.worker)
+        return cls(node=node, enforcement=enforcement, commands=commands)
 
     def messages(self) -> Iterable[MessageRow]:
         return receives(KeyChange, self._handle), receives(KeyRefused, self._handle)

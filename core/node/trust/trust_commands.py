@@ -1,9 +1,12 @@
 """The user's trust commands. Each change is the next epoch of the roster, which `RosterEnforcement` carries out."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -120,9 +123,8 @@ class TrustCommands:
             await self._admit_key(request)
         else:
             await self._ask_admin(roster, request, following.device_id)
-        return self._view(
-            following, self._assessment.of_all([(following.text_id, self._assessment.name(following.text_id))])
-        )
+        renamed = (following.text_id, self._assessment.name(following.text_id))
+        return self._view(following, self._assessment.of_all([renamed]))
 
     def _not_understood(self, refused: MessageRefused) -> None:
         if refused.frame == FrameType.KEY_CHANGE:
@@ -200,19 +202,14 @@ def trusted_macs(
     roster = store.current
     listed = {text_id(m.device_id): m for m in roster.macs} if roster else {}
     gone = {text_id(r.device_id): last_entry(store.history, r.device_id) for r in roster.revoked} if roster else {}
-    members = [_row(i, assessment, plan, own, m, "admin" if m.is_admin else "member") for i, m in listed.items()]
-    strangers = [
-        _row(p.device_id, assessment, plan, own, None, "member" if p.is_self else "stranger", p)
-        for p in peers
-        if p.device_id not in listed.keys() | gone.keys()
-    ]
-    revoked = [
-        _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
-    ]
+    row = partial(_row, assessment, plan, own)
+    members = [row(i, m, "admin" if m.is_admin else "member") for i, m in listed.items()]
+    visible = [p for p in peers if p.device_id not in listed.keys() | gone.keys()]
+    strangers = [row(p.device_id, None, "member" if p.is_self else "stranger", p) for p in visible]
+    revoked = [row(i, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY]
     apart = {p.device_id: p.problem for p in peers if p.state == "needs an update"}
-    return tuple(
-        msgspec.structs.replace(row, update=apart.get(row.device_id, "")) for row in (*members, *strangers, *revoked)
-    )
+    listed_macs = (*members, *strangers, *revoked)
+    return tuple(msgspec.structs.replace(mac, update=apart.get(mac.device_id, "")) for mac in listed_macs)
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:
@@ -234,10 +231,10 @@ def _note(before: Roster, side: Sequence[Roster]) -> str:
 
 
 def _row(
-    device_id: str,
     assessment: TrustAssessment,
     plan: Plan | None,
     own: Identity,
+    device_id: str,
     entry: Member | None,
     role: Literal["admin", "member", "stranger", "revoked"],
     peer: Peer | None = None,

@@ -13,18 +13,8 @@ import msgspec
 from core.errors import RosterError, RosterFork
 from core.trust.identity import device_id_of
 from core.trust.levels import carries_prompts
-from core.trust.roster.format import (
-    MAX_MEMBERS,
-    MAX_ROSTER,
-    MIN_VERSION,
-    NO_HASH,
-    SUITE,
-    Revoked,
-    Role,
-    Roster,
-    encode,
-    verify,
-)
+from core.trust.roster import format as roster_format
+from core.trust.roster.format import Revoked, Role, Roster, encode, verify
 
 DECIDE = (
     "Admins changed the roster apart from each other, or one of them is not what it seems: decide which history "
@@ -37,7 +27,7 @@ def accept(current: Roster | None, offered: Roster) -> Roster:
     _check_size(offered)
     _check_members(offered)
     if current is None:
-        if offered.epoch != 1 or offered.prev_hash != NO_HASH:
+        if offered.epoch != 1 or offered.prev_hash != roster_format.NO_HASH:
             raise RosterError("A chain of rosters begins with epoch 1.", "Ask an admin's Mac for the whole chain.")
         _check_signer(offered, offered)
         return offered
@@ -55,14 +45,15 @@ def accept(current: Roster | None, offered: Roster) -> Roster:
 
 def _check_size(roster: Roster) -> None:
     size = len(encode(roster))
-    if size > MAX_ROSTER or not 1 <= len(roster.members) <= MAX_MEMBERS:
+    if size > roster_format.MAX_ROSTER or not 1 <= len(roster.members) <= roster_format.MAX_MEMBERS:
         what = (
-            f"A roster has at most {MAX_MEMBERS} members and {MAX_ROSTER} bytes, and at least one Mac; this one has "
-            f"{len(roster.members)} and {size}, {len(roster.revoked)} revoked keys among them."
+            f"A roster has at most {roster_format.MAX_MEMBERS} members and {roster_format.MAX_ROSTER} bytes, and at "
+            f"least one Mac; this one has {len(roster.members)} and {size}, {len(roster.revoked)} revoked keys among "
+            "them."
         )
         cure = "Revoked keys stay listed for ever: when they fill the roster, create a new cluster and pair again."
         raise RosterError(what, cure)
-    if (roster.suite, roster.min_ver) != (SUITE, MIN_VERSION):
+    if (roster.suite, roster.min_ver) != (roster_format.SUITE, roster_format.MIN_VERSION):
         what = f"The roster asks for suite {roster.suite} and version {roster.min_ver}; this Mac has 1 and 1."
         raise RosterError(what, "Update macluster on this Mac.")
 

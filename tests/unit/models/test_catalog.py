@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx_lm.utils
 import msgspec
 import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
-from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
+from core.models.files import catalog as catalog_module
+from core.models.files import safetensors
+from core.models.files.catalog import BrokenModel, Catalog, Listed, ModelEntry
 from core.models.files.checked_files import MAX_CONFIG_VALUES
-from core.models.files.model_folder import read_folder
+from core.models.files.model_folder import HeaderCache, read_folder
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.files.suitability import ALIASES
+from core.node.disks import local_models
+from core.node.disks.local_models import LocalModels
 from core.settings import DEFAULT_CONTEXT, hub_cache
 from tests.support.maker import make_model
 from tests.support.models import fingerprint, read_entry, scan
+from tests.support.waiting import until
 
 SHARD = "model-00001-of-00003.safetensors"
 
@@ -422,8 +430,78 @@ def test_what_changes_is_read_anew_and_nothing_else(model: Path, monkeypatch: py
     (model / "config.json").write_text(json.dumps(config))
     assert catalog.find("little-llama").context_max == 99
     assert catalog.layout(model).layers == 4
-    monkeypatch.setattr("core.models.files.catalog.read_folder", lambda _: pytest.fail("it was read again"))
+    monkeypatch.setattr("core.models.files.catalog.read_folder", lambda *_: pytest.fail("it was read again"))
     assert len(catalog.survey()) == 1
+
+
+def test_what_was_read_is_kept_across_starts(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "catalog.json"
+    [before] = Catalog([model], kept).survey()
+    monkeypatch.setattr("core.models.files.catalog.read_folder", lambda *_: pytest.fail("it was read again"))
+    catalog = Catalog([model], kept)
+    assert catalog.survey() == [before]
+    assert catalog.layout(model).layers == 4
+    monkeypatch.undo()
+    (model / SHARD).unlink()
+    assert isinstance(Catalog([model], kept).survey()[0], BrokenModel)
+    kept.write_text("{")
+    assert isinstance(Catalog([model], kept).survey()[0], BrokenModel)
+
+
+def test_of_a_model_that_changes_again_only_changed_files_are_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, read, real = Catalog([model]), list[str](), safetensors.header_bytes
+    monkeypatch.setattr(safetensors, "header_bytes", lambda file: read.append(file.name) or real(file))  # type: ignore[func-returns-value]
+    [before] = catalog.survey()
+    for number in (1, 2):
+        read.clear()
+        os.utime(model / SHARD, (number, number))
+        assert catalog.survey() == [before]
+    assert read == [SHARD]
+
+
+async def test_calls_at_the_same_time_share_a_survey_that_begins_after_them(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, real = list[int](), threading.Event(), Catalog.survey
+
+    def slow(catalog: Catalog) -> Listed:
+        begun.append(1)
+        found = real(catalog)
+        goes_on.wait()
+        return found
+
+    monkeypatch.setattr(Catalog, "survey", slow)
+    models = LocalModels([model], tmp_path / "hashes")
+    first = asyncio.create_task(models.survey())
+    await until(lambda: begun == [1])
+    others = [asyncio.create_task(models.survey()) for _ in range(3)]
+    await asyncio.sleep(0)
+    goes_on.set()
+    assert {len(await each) for each in (first, *others)} == {1}
+    assert len(begun) == 2
+
+
+async def test_a_first_survey_that_takes_long_is_answered_with_what_it_has_found(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, real = threading.Event(), catalog_module._outcome
+    make_model(model.parent / "other", "llama", layers=2)
+
+    def slow(directory: Path, cache: HeaderCache | None) -> Any:
+        if directory.name == "other":
+            goes_on.wait()
+        return real(directory, cache)
+
+    monkeypatch.setattr(catalog_module, "_outcome", slow)
+    monkeypatch.setattr(local_models, "SOON_S", 0.0)
+    models = LocalModels([model.parent], tmp_path / "hashes")
+    surveying = asyncio.create_task(models.survey())
+    await until(lambda: bool(models._catalog.so_far))
+    assert [each.name for each in await models.known()] == ["little-llama"]
+    goes_on.set()
+    assert len(await surveying) == len(await models.known()) == 2
 
 
 def test_aliases_are_those_of_mlx_lm() -> None:

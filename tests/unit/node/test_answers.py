@@ -35,7 +35,6 @@ from core.models.text.text_messages import Refused
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_DEATHS, MAX_LOSSES
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog
-from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
@@ -251,19 +250,13 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(
 async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(
     harness: AnswersHarness, tokens: Tokens
 ) -> None:
-    lifecycle = harness.leader._lifecycle
-    assert lifecycle
-    for number in range(2):
-        lifecycle.prepared(mac_id(number), 4000 + number)
-    lifecycle.phase = "ready"
     one = await harness.ask()
     harness.writes(one, ids_of(tokens, TEXT))
-    lifecycle.broken(mac_id(1), lifecycle.plan.plan_gen, LOST)
-    assert not harness.leader.ready
+    harness.worker.is_ready = False
     accepted = await harness.answers.ask(ChatRequest(messages=(Message(role="user", content="hello"),), raw=True))
     assert harness.bus.now.running == (one.request_id, accepted.request_id)
     assert harness.asked == [one], "it waits until the ring stands"
-    lifecycle.phase = "ready"
+    harness.worker.is_ready = True
     harness.answers.send()
     two = harness.asked[1]
     assert (len(harness.asked), two.request_id) == (2, accepted.request_id)
@@ -287,18 +280,6 @@ async def test_a_model_that_is_loaded_again_keeps_its_tokenizer(harness: Answers
     harness.answers.stop_all(LOST)
     await harness.load()
     assert harness.answers._tokenizer.now() is not kept
-
-
-async def test_only_what_went_through_the_ring_forgives_broken_links(harness: AnswersHarness) -> None:
-    lifecycle = harness.leader._lifecycle
-    assert lifecycle
-    lifecycle._relinks = 2
-    one, two, three = [await harness.ask(), await harness.ask(), await harness.ask()]
-    harness.answers.cancel(one.request_id)
-    harness.ends(two, "error", LOST)
-    assert lifecycle._relinks == 2
-    harness.writes(three, [5])
-    assert lifecycle._relinks == 0
 
 
 @pytest.mark.parametrize(
@@ -363,14 +344,12 @@ async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_m
 async def test_what_a_worker_lost_it_is_handed_again_a_few_times(
     harness: AnswersHarness, kind: str, is_ready: bool
 ) -> None:
-    lifecycle = harness.leader._lifecycle
-    assert lifecycle
     request = await harness.ask()
 
     def loses() -> None:
-        lifecycle.phase = "ready" if is_ready else "linking"
+        harness.worker.is_ready = is_ready
         harness.ends(request, "error", lost(kind))
-        lifecycle.phase = "ready"
+        harness.worker.is_ready = True
         harness.answers.send()
 
     for _ in range(MAX_LOSSES):
@@ -439,21 +418,18 @@ async def test_an_answer_is_cancelled_in_any_state(harness: AnswersHarness, is_s
 
 
 async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(harness: AnswersHarness) -> None:
-    lifecycle = harness.leader._lifecycle
-    assert lifecycle
+    assert harness.worker.led
     one, two = await harness.ask(), await harness.ask()
     harness.answers.suspend()
-    plan = replace(lifecycle.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
-    harness.leader._lifecycle = PlanLifecycle(plan)
-    harness.leader._lifecycle.phase = "ready"
+    plan = replace(harness.worker.led, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
+    harness.worker.led = plan
     with files_up_to((harness.node.home.tokens / f"{one.request_id}.mct").stat().st_size):
         harness.answers.send()
     assert len(harness.asked) == 2, "who cannot be written down sees nothing"
     assert {(await harness.done(r)).finish_reason for r in (one, two)} == {"error"}
     three = await harness.ask()
     harness.answers.suspend()
-    harness.leader._lifecycle = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
-    harness.leader._lifecycle.phase = "ready"
+    harness.worker.led = replace(plan, stages=plan_of(2).stages)
     harness.answers.send()
     harness.answers.suspend()
     harness.answers.send()
@@ -501,8 +477,8 @@ async def test_nothing_is_mirrored_any_more(harness: AnswersHarness, end: str) -
 
 def mirrored_by(harness: AnswersHarness, size: int) -> None:
     """Give the plan `size` bytes for a mirror."""
-    assert harness.leader._lifecycle
-    harness.leader._lifecycle.plan = replace(harness.leader._lifecycle.plan, mirror_bytes=size)
+    assert harness.worker.led
+    harness.worker.led = replace(harness.worker.led, mirror_bytes=size)
 
 
 def mirrors(harness: AnswersHarness, request: Request, start: int, stop: int, size: int) -> None:
@@ -512,7 +488,7 @@ def mirrors(harness: AnswersHarness, request: Request, start: int, stop: int, si
 
 
 async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(harness: AnswersHarness) -> None:
-    harness.leader._lifecycle = None
+    harness.worker.led, harness.worker.is_ready = None, False
     harness.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
     with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
         await harness.ask()
@@ -658,9 +634,8 @@ async def test_what_cannot_go_on_says_why_and_stays_unfinished(
     again = harness.crashes()
     if loaded is not None:
         await again.load()
-        lifecycle = again.leader._lifecycle
-        assert lifecycle
-        lifecycle.plan = replace(lifecycle.plan, **loaded)
+        assert again.worker.led
+        again.worker.led = replace(again.worker.led, **loaded)
     before = {path: path.read_bytes() for path in harness.node.home.tokens.iterdir()}
     with pytest.raises(error, match=said) as refused:
         await again.goes_on()

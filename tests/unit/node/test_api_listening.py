@@ -326,7 +326,7 @@ async def test_while_a_model_loads_a_client_is_told_when_to_ask_again(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served_harness(tmp_path, model) as harness:
-        plan = harness.leader.plan
+        plan = harness.worker.led
         assert plan
         harness.bus.publish(PlanProposed(plan=plan))
         monkeypatch.setattr(harness.answers._tokenizer, "now", lambda: None)
@@ -352,7 +352,7 @@ async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monke
 
 async def test_a_mac_that_does_not_lead_says_who_does(tmp_path: Path, model: Path) -> None:
     async with served_harness(tmp_path, model) as harness:
-        plan = harness.leader.plan
+        plan = harness.worker.led
         assert plan
         harness.bus.publish(PlanUnloaded(plan_gen=plan.plan_gen))
         harness.worker.plan = plan

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.node.ring.room import hop_samples
+from core.node.plans.room import hop_samples
 from core.worker.messages import StageSample
 from tests.support.plans import mac_id, plan_of
 

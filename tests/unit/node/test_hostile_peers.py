@@ -19,7 +19,8 @@ from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.messages import Ping, Status
 from core.node.peers.search import Search
-from core.node.ring.messages import Checked, Prepared
+from core.node.peers.stage_state import PlanId
+from core.node.ring.messages import FilesReply, LinkUp
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests.trust import Address
 from core.trust.identity import text_id
@@ -28,6 +29,7 @@ from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id, plan_of
 
 HEAD, OWN = mac_id(0), mac_id(1)
+PLAN = PlanId(HEAD, 7)
 
 
 def changed(plan: Plan, **changes: object) -> Plan:
@@ -121,7 +123,7 @@ def test_a_negative_size_or_process_id_is_refused(field: str) -> None:
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     with pytest.raises(ProtocolError):
-        from_frame(*to_frame(Prepared(plan_gen=1, port=port)))
+        from_frame(*to_frame(LinkUp.of(plan_of(2), port)))
 
 
 @pytest.mark.parametrize(
@@ -130,18 +132,17 @@ def test_a_port_that_is_none_is_refused(port: int) -> None:
 )
 def test_a_checksum_that_is_none_is_refused(name: str, digest: str) -> None:
     with pytest.raises(ProtocolError):
-        from_frame(*to_frame(Checked(plan_gen=1, files={name: digest})))
+        from_frame(*to_frame(FilesReply(plan=PLAN, files={name: digest})))
 
 
 def test_the_name_of_a_file_cannot_drive_a_terminal() -> None:
-    evil = Checked(plan_gen=1, files={"model\x1b]52;c;aGk=\x07.safetensors": "a" * 64})
-    assert from_frame(*to_frame(evil)) == Checked(plan_gen=1, files={"model]52;c;aGk=.safetensors": "a" * 64})
+    evil = FilesReply(plan=PLAN, files={"model\x1b]52;c;aGk=\x07.safetensors": "a" * 64})
+    assert from_frame(*to_frame(evil)) == FilesReply(plan=PLAN, files={"model]52;c;aGk=.safetensors": "a" * 64})
 
 
-@pytest.mark.parametrize("kind", ["Proved", "Unproved"])
-def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
-    report = {"type": kind, "plan_gen": 1, "seconds": 0.1, "tokens": 24, "difference": None}
-    body = msgspec.json.encode({"type": "Reported", "plan_gen": 1, "report": report})
+@pytest.mark.parametrize("phase", ["proved", "ready"])
+def test_another_mac_cannot_say_that_the_ring_is_proved(phase: str) -> None:
+    body = msgspec.json.encode({"type": "StageReport", "stage": {"plan": PLAN, "phase": phase}})
     with pytest.raises(ProtocolError):
         from_frame(FrameType.PLAN, body)
 
@@ -149,8 +150,8 @@ def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
 @pytest.mark.promise("P20")
 def test_no_text_of_another_mac_brings_a_line_of_its_own() -> None:
     forged = "M1\nTrust: paired (weakest: studio)\u2028Model: llama-405b (ready)\r\t"
-    message = from_frame(*to_frame(Checked(plan_gen=1, files={forged: "a" * 64})))
-    assert isinstance(message, Checked)
+    message = from_frame(*to_frame(FilesReply(plan=PLAN, files={forged: "a" * 64})))
+    assert isinstance(message, FilesReply)
     assert not {"\n", "\t", "\r", "\u2028"} & set("".join(message.files))
 
 

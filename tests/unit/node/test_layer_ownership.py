@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from core.events import Plan
-from core.node.ring.layer_ownership import first_fault
+from core.node.ring.layer_ownership import first_fault, other_file
 from core.worker.messages import Loaded
 from tests.support.plans import FILES, as_ranks, held, mac_id, plan_of
 
@@ -16,10 +16,6 @@ from tests.support.plans import FILES, as_ranks, held, mac_id, plan_of
 def told(count: int = 3, **of: dict[str, Any]) -> dict[str, Loaded]:
     """The reports of all stages, with changes: `mac1={"stop": 5}`."""
     return {mac_id(n): held(n, **of.get(f"mac{n}", {})) for n in range(count)}
-
-
-def files(count: int = 3, **of: dict[str, str]) -> dict[str, dict[str, str]]:
-    return {mac_id(n): of.get(f"mac{n}", FILES) for n in range(count)}
 
 
 def recut(*ranges: tuple[int, int]) -> tuple[Plan, dict[str, Loaded]]:
@@ -34,33 +30,36 @@ def recut(*ranges: tuple[int, int]) -> tuple[Plan, dict[str, Loaded]]:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 def test_stages_that_hold_what_the_plan_says_have_no_fault(count: int) -> None:
-    assert first_fault(plan_of(count), told(count), files(count)) is None
+    assert first_fault(plan_of(count), told(count)) is None
 
 
 def test_a_reverse_ring_is_held_against_the_order_of_the_layers() -> None:
     ranges = ((4, 6), (0, 2), (2, 4))
     plan, holding = recut(*ranges)
-    assert first_fault(plan, holding, files()) is None
+    assert first_fault(plan, holding) is None
     plan, holding = recut((4, 6), (0, 2), (3, 4))
-    problem = first_fault(plan, holding, files())
-    assert problem is not None
-    assert problem.what == "Layer 2 of toy would be owned by no Mac."
+    fault = first_fault(plan, holding)
+    assert fault is not None
+    assert fault.problem.what == "Layer 2 of toy would be owned by no Mac."
 
 
 def test_ranks_hold_all_layers_and_embed() -> None:
     plan, everything = as_ranks(plan_of(2)), {"start": 0, "stop": 4, "embed": True}
     holding = told(2, mac0=everything, mac1=everything)
-    assert first_fault(plan, holding, files(2)) is None
-    short = first_fault(plan, {**holding, mac_id(1): held(1, **everything | {"stop": 3})}, files(2))
+    assert first_fault(plan, holding) is None
+    short = first_fault(plan, {**holding, mac_id(1): held(1, **everything | {"stop": 3})})
     assert short is not None
-    assert "loaded layers 0 to 2 and the embedding; the plan gives it layers 0 to 3 and the embedding" in short.what
+    assert (
+        "loaded layers 0 to 2 and the embedding; the plan gives it layers 0 to 3 and the embedding"
+        in short.problem.what
+    )
 
 
 def test_nothing_is_wrong_while_nothing_is_known() -> None:
-    plan, everything, same = plan_of(3), told(), files()
+    plan, everything = plan_of(3), told()
     for known in range(3):
-        some = {mac_id(n): everything[mac_id(n)] for n in range(known)}
-        assert first_fault(plan, some, {mac_id(n): same[mac_id(n)] for n in range(1, 3)}) is None
+        assert first_fault(plan, {mac_id(n): everything[mac_id(n)] for n in range(known)}) is None
+    assert other_file(plan, mac_id(2), FILES, FILES) is None
 
 
 @pytest.mark.parametrize(
@@ -76,17 +75,17 @@ def test_nothing_is_wrong_while_nothing_is_known() -> None:
     ],
 )
 def test_a_plan_that_does_not_own_every_layer_once_is_refused(ranges: tuple[tuple[int, int], ...], said: str) -> None:
-    problem = first_fault(*recut(*ranges), files())
-    assert problem is not None
-    assert problem.what == said
-    assert problem.fix
+    fault = first_fault(*recut(*ranges))
+    assert fault is not None
+    assert fault.problem.what == said
+    assert fault.problem.fix
 
 
 def test_an_output_head_without_an_owner_is_refused() -> None:
     plan = msgspec.structs.replace(plan_of(3), output=mac_id(7))
-    problem = first_fault(plan, told(mac0={"output": False}), files())
-    assert problem is not None
-    assert problem.what == "The output head of toy would be owned by no Mac."
+    fault = first_fault(plan, told(mac0={"output": False}))
+    assert fault is not None
+    assert fault.problem.what == "The output head of toy would be owned by no Mac."
 
 
 @pytest.mark.parametrize(
@@ -99,18 +98,18 @@ def test_an_output_head_without_an_owner_is_refused() -> None:
     ],
 )
 def test_a_mac_that_loaded_something_else_than_the_plan_says_is_named(change: dict[str, Any], said: str) -> None:
-    problem = first_fault(plan_of(3), {mac_id(1): held(1, **change)}, {})
-    assert problem is not None
-    assert problem.what == said
-    assert "same version" in problem.fix
+    fault = first_fault(plan_of(3), {mac_id(1): held(1, **change)})
+    assert fault is not None
+    assert fault.problem.what == said
+    assert "same version" in fault.problem.fix
 
 
 def test_another_fingerprint_is_refused_and_the_cure_says_from_where_to_copy() -> None:
-    problem = first_fault(plan_of(3), told(mac2={"fingerprint": "e" * 64}), files())
-    assert problem is not None
-    assert problem.kind == "ModelMismatch"
-    assert "mac2 loaded toy eeeeeeeeeeee" in problem.what
-    assert "from mac0 to mac2" in problem.fix
+    fault = first_fault(plan_of(3), told(mac2={"fingerprint": "e" * 64}))
+    assert fault is not None
+    assert fault.problem.kind == "ModelMismatch"
+    assert "mac2 loaded toy eeeeeeeeeeee" in fault.problem.what
+    assert "from mac0 to mac2" in fault.problem.fix
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_another_fingerprint_is_refused_and_the_cure_says_from_where_to_copy() -
     ],
 )
 def test_the_first_file_that_is_not_the_heads_is_named(theirs: dict[str, str], said: str) -> None:
-    problem = first_fault(plan_of(3), {}, files(mac2=theirs))
+    problem = other_file(plan_of(3), mac_id(2), FILES, theirs)
     assert problem is not None
     assert problem.kind == "ModelMismatch"
     assert problem.what == said

@@ -35,8 +35,8 @@ async def harness(tmp_path: Path, model: Path) -> AsyncIterator[ServedHarness]:
 async def test_what_may_be_loaded_is_listed_and_another_name_is_told_what_there_is(harness: ServedHarness) -> None:
     listed = (await harness.asker.get("/models")).json()["data"]
     assert [each["id"] for each in listed] == [TINY, "large"]
-    assert harness.leader.plan
-    context = harness.leader.plan.context
+    assert harness.worker.led
+    context = harness.worker.led.context
     names = ("max_input_tokens", "max_tokens", "max_model_len", "context_length", "context_window")
     assert [[each.get(name) for name in names] for each in listed] == [[context] * 5, [None] * 5]
     assert listed[0]["capabilities"]
@@ -98,7 +98,7 @@ async def test_what_cannot_be_loaded_is_told_and_no_answer_of_the_person_is_ende
     await harness.done(own)
     failing = asyncio.create_task(harness.chat(model="large"))
     await until(lambda: harness.loads == ["large"])
-    plan = harness.leader.plan
+    plan = harness.worker.led
     assert plan
     harness.bus.publish(PlanFailed(plan_gen=1, problem=DoesNotFit("That one is over.").problem))
     harness.bus.publish(PlanProposed(plan=plan))

@@ -21,14 +21,15 @@ from core.node.base.node_message import NodeMessage, to_frame
 from core.node.config import NodeConfig
 from core.node.parts import NodeParts
 from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogReply
+from core.node.peers.stage_state import PlanId
 from core.node.relay.relayed_values import Relayed, Wanted
-from core.node.ring.messages import Checked, PrepareStage
+from core.node.ring.messages import FilesReply, PrepareStage
 from core.numbers import MOST
 from core.settings import GB, MAX_CONTROL_BODY, Home
 from core.worker.messages import Command, Report
 from core.worker.work_frames import Order
 from tests.support.node_messages import EVERY, FRAMES, KINDS, from_frame
-from tests.support.plans import plan_of
+from tests.support.plans import mac_id, plan_of
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
@@ -71,9 +72,10 @@ def test_the_largest_plan_fits_a_control_frame() -> None:
 
 def test_the_checksums_of_five_hundred_files_fit_a_control_frame() -> None:
     files = {f"model-{n:05}-of-00500.safetensors": "a" * 64 for n in range(500)}
-    frame = to_frame(Checked(plan_gen=100, files=files))
+    reply = FilesReply(plan=PlanId(mac_id(0), 2**32 - 1), files=files)
+    frame = to_frame(reply)
     assert len(frame[1]) <= MAX_CONTROL_BODY
-    assert from_frame(*frame) == Checked(plan_gen=100, files=files)
+    assert from_frame(*frame) == reply
 
 
 def test_as_many_lines_of_a_log_as_are_asked_for_fit_a_control_frame() -> None:

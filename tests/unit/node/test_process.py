@@ -116,7 +116,7 @@ async def test_a_node_that_follows_a_killed_one_offers_its_model(
     with recording_run(config.home):
         node = Node(config)
         plan = plan_of(2)
-        monkeypatch.setattr(type(node.parts.ring.leader), "plan", plan)
+        node.parts.peers.worker.led = plan
         node._note_led()
         assert (last := read_last_run(config.home))
         assert last.led == plan.model

@@ -108,7 +108,7 @@ class HeadAndMember:
 @pytest_asyncio.fixture
 async def two(tmp_path: Path, model: Path) -> AsyncIterator[HeadAndMember]:
     harness = await AnswersHarness(tmp_path, model).load(context=200_000)
-    plan = harness.leader.plan
+    plan = harness.worker.led
     assert plan
     harness.bus.publish(PlanProposed(plan=plan))
     harness.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
@@ -259,8 +259,8 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
     with pytest.raises(NotPaired):
         await two.leader.count(asking())
     two.harness.bus.publish(TrustChanged(level="paired"))
-    assert two.harness.leader.plan
-    two.harness.bus.publish(PlanUnloaded(plan_gen=two.harness.leader.plan.plan_gen))
+    assert two.harness.worker.led
+    two.harness.bus.publish(PlanUnloaded(plan_gen=two.harness.worker.led.plan_gen))
     assert "does not lead any more" in str(await two.refused())
     two.relay.check_trust = two.harness.answers.opening.check_trust
     two.harness.bus.publish(TrustChanged(level="seen", weakest="mini"))

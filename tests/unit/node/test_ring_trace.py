@@ -34,15 +34,15 @@ def test_a_clock_is_as_far_ahead_as_is_said_give_or_take_the_error(
 
 
 class Member:
-    """A Mac with a stage in a plan that mac 0 leads; links, worker and leader are simulated."""
+    """A Mac with a stage in a plan that mac 0 leads; links and worker are simulated."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, NodeMessage]] = []
         self.commands: list[Command] = []
-        self.node, self.worker, self.plan, self.ready = context_of(own_id=mac_id(1)), WorkerState(), None, False
+        self.node, self.worker = context_of(own_id=mac_id(1)), WorkerState()
         self.worker.plan = plan_of(2)
         edges: Any = self
-        self.tracing = Tracing(self.node, edges, edges, self.worker, edges)
+        self.tracing = Tracing(self.node, edges, edges, self.worker)
 
     def send(self, *said: Any) -> Any:
         """Send at once to the worker; a message to another Mac must be awaited."""

@@ -40,7 +40,7 @@ class Keeper:
     def __init__(self, harness: AnswersHarness) -> None:
         self.harness, self.folder, self.line = harness, harness.node.home.sessions, SessionPipe()
         self.secret = harness.node.identity.secret("session")
-        self.sessions = SavedSessions(harness.node, harness.leader, self.line, harness.answers)  # type: ignore[arg-type]
+        self.sessions = SavedSessions(harness.node, harness.worker, self.line, harness.answers)  # type: ignore[arg-type]
 
     async def saving(self) -> asyncio.Task[SavedSession]:
         return await self._begun(asyncio.create_task(self.sessions.save(TRIP)))
@@ -140,7 +140,7 @@ async def test_nothing_goes_to_macs_that_are_not_trusted_or_not_ready(keeper: Ke
     with pytest.raises(NotPaired, match="mini is seen"):
         await keeper.sessions.load(TRIP)
     keeper.harness.bus.publish(TrustChanged(level="paired"))
-    keeper.harness.leader._lifecycle = None
+    keeper.harness.worker.led, keeper.harness.worker.is_ready = None, False
     with pytest.raises(NotLoaded):
         await keeper.sessions.load(TRIP)
     assert not keeper.line.sent

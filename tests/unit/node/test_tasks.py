@@ -38,16 +38,15 @@ from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
 from core.node.peers.node_check import restart_findings
 from core.node.peers.peer_logs import PeerLogs
+from core.node.peers.stage_state import HeldStage, PlanId
+from core.node.plans.driver import PlanDriver
+from core.node.plans.orders import Free, Order, Prepare, Rebuild, Seek
+from core.node.plans.plan_machine import PlanMachine
+from core.node.plans.room import PlanAdvisor
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
-from core.node.recovery.recovery_actions import Rebuild, Relink
-from core.node.recovery.recovery_driver import RecoveryDriver
-from core.node.recovery.recovery_states import RecoveryStates
-from core.node.recovery.room import PlanAdvisor
 from core.node.restarting import Restarting
-from core.node.ring.messages import LinkUp, PrepareStage, StageLost
-from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
+from core.node.ring.messages import LinkUp, PrepareStage, StageReport
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
 from core.node.ring.stage_files import Lack
@@ -60,7 +59,7 @@ from core.text import clean_text
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
-from core.worker.messages import Linked, Load, Unproved
+from core.worker.messages import Linked, Load
 from tests.support.macs import mac
 from tests.support.nodes import HOST, paired_home
 from tests.support.plans import PROBLEM, mac_id, plan_of
@@ -92,49 +91,49 @@ def told(signal: AwaitedSignal) -> Trigger:
 
 async def take_stage(parts: NodeParts) -> None:
     parts.ring.supervisor._up.set()  # as if a worker listened
-    await parts.recovery.driver._leader._member.prepare_own(Load(plan=plan_of(2), index=0, directory=""))
+    await parts.ring.member.prepare_own(Load(plan=plan_of(2), index=0, directory=""), 7)
 
 
 async def link(parts: NodeParts) -> None:
-    parts.recovery.driver._leader._member.link_own(plan_of(2), LinkUp.of(plan_of(2), 1))
+    plan = plan_of(2)
+    parts.peers.worker.stages[plan.head.device_id] = HeldStage(plan=PlanId(plan.head.device_id, 7))
+    await parts.ring.member.link_own(plan, LinkUp.of(plan, 1))
 
 
-async def end(parts: NodeParts) -> None:
-    parts.recovery.driver._end(PROBLEM, PROBLEM)
+async def lead(parts: NodeParts, *, lacks: tuple[Lack, ...] = (), own: bool = False) -> PlanMachine:
+    """Begin a plan of this node and another Mac."""
+    plan = plan_of(2)
+    if own:
+        plan = replace(plan, stages=(replace(plan.head, device_id=parts.node.own_id), plan.stages[1]))
+    return await parts.plans.driver._lead(Planned(plan, Path(), verify=False, lacks=lacks))
 
 
-async def recover(parts: NodeParts) -> None:
-    parts.recovery.driver._machine = RecoveryStates(plan_of(2))
-    parts.recovery.driver._act([Relink()])
+def gives(*given: Order) -> Trigger:
+    async def trigger(parts: NodeParts) -> None:
+        parts.plans.driver._carry_out(given, await lead(parts))
+
+    return trigger
 
 
 async def load_again(parts: NodeParts) -> None:
-    plan = plan_of(2)
-    parts.recovery.driver._found = Planned(plan, Path(), verify=False)
-    await parts.recovery.driver._do(Rebuild(plan), RecoveryStates(plan))
+    machine = parts.plans.driver._machine = PlanMachine(plan_of(2), PlanId(mac_id(0), 7), 0.0)
+    parts.plans.driver._found = Planned(machine.plan, Path(), verify=False)
+    parts.plans.driver._carry_out([Rebuild(machine.plan)], machine)
 
 
 async def load_what_lacks(parts: NodeParts) -> None:
-    lack = Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=())
-    await parts.recovery.driver._leader.load(plan_of(2), Path(), lacks=[lack])
+    await lead(parts, lacks=(Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=()),))
 
 
-async def look_at_stages(parts: NodeParts) -> None:
-    plan = plan_of(2)
-    await parts.recovery.driver._leader._hand_out_all(PlanLifecycle(replace(plan, stages=())))
-
-
-async def prove(parts: NodeParts) -> None:
-    leader, plan = parts.recovery.driver._leader, plan_of(2)
-    leader._lifecycle = PlanLifecycle(plan)
-    await leader._act([ProveRing(plan)])
+async def prepare_own(parts: NodeParts) -> None:
+    await lead(parts, own=True)
 
 
 ESSENTIAL = {
     "The local API": (LocalServer, "_serve"),
     "The API": (Listener, "_serve"),
     "The watch over trust": (Node, "_watch"),
-    "The watch over answers": (RecoveryDriver, "watch"),
+    "The watch over answers": (PlanDriver, "watch"),
     "The watch over links": (Mesh, "_beat"),
     "The listener for links": (ControlServer, "_listen"),
     "The keeper of the worker": (Supervisor, "_run_one"),
@@ -158,20 +157,19 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
         "reported",
         said(WorkerReported(Linked(plan_gen=1, way=NetworkPath("10.0.0.7")))),
     ),
-    "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
-    "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
+    "The end of the worker": (PlanMember, "lose", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
     "Linking the ring": (PlanMember, "_link_in_time", link),
-    "The end of a plan": (PlanLeader, "distrusted", said(DISTRUSTED)),
+    "The end of a plan": (PlanDriver, "distrusted", said(DISTRUSTED)),
     "Leaving a plan": (PlanMember, "distrust", said(DISTRUSTED)),
     "Forgetting shared answers": (Answers, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),
     "Forgetting shared sessions": (SavedSessions, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),
-    "Freeing a plan": (PlanLeader, "free", end),
-    "Recovery": (RecoveryDriver, "_carry_out", recover),
-    "Loading again": (RecoveryDriver, "_load_again", load_again),
-    "What a plan lacks": (PlanLeader, "_bring", load_what_lacks),
-    "The check of stages": (PlanLeader, "_check_loading", look_at_stages),
-    "The check of the proof": (PlanLeader, "_check_proved", prove),
+    "Freeing a plan": (PlanDriver, "_free", gives(Free())),
+    "Seeking another plan": (PlanDriver, "_seek", gives(Seek(1, frozenset()))),
+    "Loading again": (PlanDriver, "_take_over", load_again),
+    "What a plan lacks": (PlanDriver, "_bring", load_what_lacks),
+    "Orders of a plan": (PlanDriver, "_send", gives(Prepare(plan_of(2), 1))),
+    "Preparing this Mac's stage": (PlanDriver, "_prepare_own", prepare_own),
 }
 MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all other tasks
     "base/tasks.py",
@@ -295,14 +293,14 @@ async def test_what_another_mac_sends_stops_no_node_and_that_mac_need_not_wait(
     run = asyncio.create_task(node.run())
     async with asyncio.timeout(SEEN_S):
         await until(lambda: node.parts.ring.supervisor._wanted)
-        await node.parts.node.messages.handle(head, PrepareStage.of(plan_of(2), 1))
+        await node.parts.node.messages.handle(head, PrepareStage.of(plan_of(2), 1, 7))
         await until(lambda: bool(sent))
         assert not run.done()
         node.stop()
         await run
     ((asker, refusal),) = sent
-    assert isinstance(refusal, StageLost)
-    assert (asker, refusal.plan_gen) == (head, plan_of(2).plan_gen)
+    assert isinstance(refusal, StageReport)
+    assert (asker, refusal.stage.plan, refusal.stage.phase) == (head, PlanId(head, 7), "lost")
     assert re.search(f"Preparing a stage failed by a defect: {PLACE}", log_of(tmp_path))
     assert TYPED not in log_of(tmp_path)
 

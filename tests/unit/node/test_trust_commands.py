@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -31,9 +34,11 @@ from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.plan_leader import PlanLeader as Leading
-from core.node.ring.plan_lifecycle import PlanLifecycle
+from core.node.plans.driver import PlanDriver
+from core.node.plans.orders import Lost
 from core.node.ring.plan_member import PlanMember
+from core.node.ring.planning import Planned
+from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import StageFiles
 from core.node.trust.messages import KeyChange
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
@@ -59,7 +64,8 @@ from tests.support.dialler import another_cluster, dialling_node, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
 from tests.support.meshes import MeshHarness
 from tests.support.node_messages import from_frame
-from tests.support.plans import held, mac_id, plan_of
+from tests.support.plan_machines import loading, of_kind
+from tests.support.plans import mac_id, plan_of
 from tests.support.tokenizers import read_here
 from tests.support.waiting import until
 from tui.cli import asking
@@ -225,15 +231,11 @@ def test_the_weakest_mac_is_named_and_why(paired: PairedNode) -> None:
 
 
 def test_a_plan_fails_over_the_mac_whose_files_are_others() -> None:
-    lifecycle = PlanLifecycle(plan_of(2))
-    lifecycle.loaded(mac_id(0), held(0))
-    lifecycle.loaded(mac_id(1), held(1, fingerprint="e" * 64))
-    assert lifecycle.mismatch
-    assert (lifecycle.mismatch.device_id, lifecycle.mismatch.problem.kind) == (mac_id(1), "ModelMismatch")
-    told = PlanLifecycle(plan_of(2))
-    told.lost(mac_id(1), ModelMismatch("toy here is another one.").problem)
-    assert told.mismatch
-    assert told.mismatch.device_id == mac_id(1)
+    macs = loading(plan_of(2))
+    macs.loaded(0)
+    lost = of_kind(macs.loaded(1, fingerprint="e" * 64), Lost)
+    lost += of_kind(loading(plan_of(2)).lose(1, ModelMismatch("toy here is another one.").problem), Lost)
+    assert [(one.device_id, one.problem.kind) for one in lost] == [(mac_id(1), "ModelMismatch")] * 2
 
 
 @pytest.mark.parametrize("ca", [True, False])
@@ -300,12 +302,10 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
 def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: PairedNode) -> None:
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
-    mesh = mesh_of(tmp_path, paired.store)
-    node = context_of(identity=mac(0), bus=bus, journal=journal, config={"home": Home(tmp_path)})
-    leading = Leading(node, mesh, None, None, WorkerState())  # type: ignore[arg-type]
-    leading._lifecycle = PlanLifecycle(plan(ME, PEER))
+    node, worker = context_of(identity=mac(0), bus=bus, journal=journal, config={"home": Home(tmp_path)}), WorkerState()
+    worker.led = plan(ME, PEER)
     tokenizer: ModelTokenizer[Tokenizer] = ModelTokenizer(read_here)  # type: ignore[arg-type]
-    answers = Answers(node, leading, None, tokenizer)  # type: ignore[arg-type]
+    answers = Answers(node, worker, None, tokenizer)  # type: ignore[arg-type]
     reading: asyncio.Future[Tokenizer] = asyncio.Future(loop=asyncio.new_event_loop())
     tokenizer._reading = reading
     try:
@@ -320,14 +320,15 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
         reading.get_loop().close()
 
 
-async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: PairedNode) -> None:
+async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(
+    tmp_path: Path, paired: PairedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This Mac's own worker has not taken its stage yet."""
 
     class Member(PlanMember):
-        async def prepare_own(self, load: Load) -> int:
+        async def prepare_own(self, load: Load, number: int) -> None:
             taken.set()
             await asyncio.Event().wait()
-            return 0
 
     class Files(StageFiles):
         async def is_compared(self, directory: Path) -> bool:
@@ -336,11 +337,16 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
     harness, taken, told = MeshHarness(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
     member = Member.__new__(Member)
     files = Files.__new__(Files)
-    leading = Leading(harness.node, harness.mesh, member, files, harness.worker)
     peers = PeerTable(harness.node, harness.own, harness.worker, harness.sightings, harness.book, harness.mesh)
     enforcement = RosterEnforcement(harness.node, harness.book, harness.mesh, peers, harness.worker)
     harness.signals.on(PlanDistrusted, told.append)
-    loading = asyncio.create_task(leading.load(plan(ME, PEER), tmp_path))
+    prefill = PrefillLink(harness.node, harness.mesh, member)
+    others: Any = SimpleNamespace(stop=print, worker_died=print, under_way={}, stop_all=lambda *_, **__: None)
+    driver = PlanDriver(
+        harness.node, harness.mesh, peers, harness.worker, member, others, files, prefill, others, others
+    )
+    monkeypatch.setattr(harness.mesh, "send", AsyncMock(return_value=True))
+    await driver._lead(Planned(plan(ME, PEER), tmp_path, verify=False))
     async with asyncio.timeout(60):
         await taken.wait()
     assert harness.worker.plan is None
@@ -349,11 +355,10 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
     enforcement.enforce()
     assert [each.device_id for each in told] == [PEER]
-    await leading.lost(told[0].device_id, told[0].problem)
+    await driver.distrusted(told[0].device_id, told[0].problem)
     enforcement.enforce()
     assert len(told) == 1, "it is judged on, and has ended"
-    loading.cancel()
-    await asyncio.gather(loading, return_exceptions=True)
+    await harness.tasks.stop()
 
 
 def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:

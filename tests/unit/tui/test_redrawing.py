@@ -98,10 +98,12 @@ def test_what_is_not_seen_is_left_out_and_keeps_its_place() -> None:
     now = UiState(snapshot=told)
     whole = peers_content(now, 60).plain.splitlines()
     for seen in (range(12), range(95, 107), range(190, 202)):
-        _, body, _, above, below = peers_in_sight(now, 60, "", seen)
+        _, body, more, above, below = peers_in_sight(now, 60, "", seen)
         lines = body.plain.splitlines()
         assert above + len(lines) + below == len(whole)
         assert lines == whole[above : above + len(lines)]
         assert above <= seen.start
         assert above + len(lines) >= min(seen.stop, len(whole))
         assert len(lines) <= len(seen) + 4
+        hidden = sum(peer.name in line.split()[:2] for peer in told.peers for line in whole[len(whole) - below :])
+        assert more == (f" · {hidden} more below" if hidden else "")

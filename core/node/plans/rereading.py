@@ -1,4 +1,4 @@
-"""Progress of the answers that new workers prefill again. Pure, with the clock passed in."""
+"""Progress of the answers that new workers read again. Pure, with the clock passed in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 QUIET_S: Final = 2.0
 
 
-class ReprefillProgress:
+class Rereading:
     """Counts the tokens prefilled for the answers that ran when the ring was ready again. An answer counts until its
     next token. Queued answers would hold this up: once one continues and nothing was read for `QUIET_S`, it no longer
     waits for the rest.
@@ -20,6 +20,7 @@ class ReprefillProgress:
         self._done: dict[str, int] = {}
         self._moved_at = 0.0
         self._goes_on = False
+        self.has_news = False  # not shown yet
 
     def begin(self, answers: Mapping[str, tuple[int, int]], now: float) -> None:
         self._sizes = {request: sum(counts) for request, counts in answers.items()}
@@ -30,12 +31,10 @@ class ReprefillProgress:
         self.since = None
         self._done.clear()
 
-    def read(self, request_id: str, done: int, now: float) -> bool:
-        """Note that `done` tokens of an answer were read; returns whether it is one of these."""
-        if request_id not in self._done:
-            return False
-        self._done[request_id], self._moved_at = min(done, self._sizes[request_id]), now
-        return True
+    def read(self, request_id: str, done: int, now: float) -> None:
+        """Note that `done` tokens of an answer were read."""
+        if request_id in self._done:
+            self._done[request_id], self._moved_at, self.has_news = min(done, self._sizes[request_id]), now, True
 
     def wrote(self, request_id: str, now: float) -> None:
         if self.since is not None:

@@ -1,4 +1,4 @@
-"""The sentences of a recovery that the user reads."""
+"""The sentences about a plan that the user reads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import Final
 
 from core.errors import Problem
 from core.events import Plan
+from core.worker.messages import Proved
 
 RESUME: Final = "A link between the Macs broke. Reconnecting; nothing is lost."
 CAN_WAIT: Final = "Wait for it, or stop and keep what is written. You can load a smaller model at any time."
+
+
+def proof(proved: Proved) -> str:
+    if proved.difference is None:
+        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s, but not against mlx_lm: {proved.why}."
+    largest = f"largest difference {proved.difference:.2g}"
+    return f"Proved against mlx_lm with {proved.tokens} tokens: the same logits as on one Mac ({largest})."
 
 
 def suspect(name: str) -> str:

@@ -1,0 +1,1 @@
+"""The plan that this Mac leads, from its choice through all losses of Macs."""

@@ -1,1 +1,0 @@
-"""Recovery of a loaded plan when a Mac is lost."""
