@@ -3,8 +3,6 @@
 Waiting for a line blocks the event loop, because readline can be interrupted in the main thread only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import select
 import signal
@@ -15,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
@@ -82,7 +80,7 @@ class Keyboard:
         for line in _remembered(history) if history else ():
             self._readline.add_history(line)
 
-    def __enter__(self) -> Keyboard:
+    def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 

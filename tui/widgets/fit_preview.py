@@ -20,7 +20,6 @@ from tui.widgets.topology_text import all_reduce_lines, is_of_sight, note_conten
 
 DENSE_ROWS, FEW_ROWS = 16, 9
 
-
 _NAME = 12
 _WORDS = 16
 
