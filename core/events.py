@@ -4,6 +4,8 @@ Every struct is frozen. Times end in `_s` (seconds), `start`/`stop` are half-ope
 of all events (`core.snapshot`), so a client that connects later sees the same state.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Literal
 
 import msgspec

@@ -1,5 +1,7 @@
 """Requests for an answer, and their responses."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Final, Literal
 
 import msgspec

@@ -1,5 +1,7 @@
 """API keys for other programs: requests and responses."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import msgspec

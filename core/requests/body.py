@@ -1,5 +1,7 @@
 """Base types of all command bodies."""
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Annotated, Any
 

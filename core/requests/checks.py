@@ -1,5 +1,7 @@
 """Results of checks and measurements made on request."""
 
+from __future__ import annotations
+
 from typing import Annotated, Final, Literal
 
 import msgspec

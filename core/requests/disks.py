@@ -1,5 +1,7 @@
 """Download, copy and delete models on the Macs' disks: requests and responses."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 import msgspec

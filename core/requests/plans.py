@@ -1,5 +1,7 @@
 """List models, preview plans, load and recover: requests and responses."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 import msgspec

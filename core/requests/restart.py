@@ -1,5 +1,7 @@
 """Restart the node: request and response. Every version must understand both."""
 
+from __future__ import annotations
+
 from core.requests.body import Body
 
 

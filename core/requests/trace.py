@@ -1,5 +1,7 @@
 """Trace of the stages, phase by phase: requests and responses."""
 
+from __future__ import annotations
+
 from typing import Annotated, Final, Literal, get_args
 
 import msgspec

@@ -1,5 +1,7 @@
 """Pairing and trust: requests and responses."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 import msgspec

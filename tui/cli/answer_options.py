@@ -1,5 +1,7 @@
 """The options of `macluster run` and `macluster demo` for one answer: sampling, limits and constraints."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Callable
 from math import isfinite

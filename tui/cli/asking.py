@@ -1,5 +1,7 @@
 """Questions to the user at a terminal: confirmations and choices."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys

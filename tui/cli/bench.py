@@ -1,5 +1,7 @@
 """`macluster bench NAME`: the one list of benches; each runs in a process of its own."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

@@ -1,5 +1,7 @@
 """`macluster completions SHELL`: shell completions for commands, options and files."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`macluster demo`: simulates Macs on this one, with their own identities, folders, nodes, workers and real links."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json

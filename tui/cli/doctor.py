@@ -1,5 +1,7 @@
 """`macluster doctor`: finds what is wrong with this Mac, its node and its network."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import AsyncIterator
 

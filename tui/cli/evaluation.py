@@ -1,5 +1,7 @@
 """`macluster eval TASK`: lm-eval evaluates the loaded model through this Mac's API, and mlx_lm in one process."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os

@@ -1,5 +1,7 @@
 """`macluster load` and `macluster unload`."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

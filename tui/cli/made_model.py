@@ -1,5 +1,7 @@
 """Models of random weights for benches, made by another process, since the command imports no mlx."""
 
+from __future__ import annotations
+
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The `macluster` command. Exit status: 0 done, 1 failed, 2 wrong use."""
 
+from __future__ import annotations
+
 from core.mac.requirements import check_machine
 
 check_machine()  # before imports that fail on the wrong kind of machine

@@ -1,5 +1,7 @@
 """`macluster models`: lists models on the Macs' disks or on the hub, and how they fit; `trim` frees disk space."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence

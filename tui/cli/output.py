@@ -1,5 +1,7 @@
 """How the commands print: lines for people, one JSON object for programs."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -5,6 +5,8 @@ simulated on this one with a model of random weights. Both ways take turns with 
 Speed is measured from the first request to the end of the last answer.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys

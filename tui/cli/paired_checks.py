@@ -1,5 +1,7 @@
 """The checks of `macluster verify --with MAC`: the link between this Mac and a paired one."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

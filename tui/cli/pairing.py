@@ -1,5 +1,7 @@
 """Pairing on the command line: `macluster pair`. It needs no terminal; the digits are read from standard input."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os

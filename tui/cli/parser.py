@@ -1,5 +1,7 @@
 """All commands of `macluster` and their options."""
 
+from __future__ import annotations
+
 import argparse
 import platform
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`macluster plan`: shows which Mac would hold which layers; prints plans."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The model of `macluster demo --real`: small, real, and downloaded from the hub once."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`macluster restart`, which starts this Mac's node again, and `macluster update`, which prints how to update."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys

@@ -1,5 +1,7 @@
 """`macluster run`: prints one answer, continues one, or runs a conversation, over a terminal or a pipe."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import secrets

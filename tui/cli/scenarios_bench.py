@@ -5,6 +5,8 @@ weights and answers without an end. With `--url` the same load goes to any serve
 that it does not report are missing then, and their rows fail.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os

@@ -1,5 +1,7 @@
 """`macluster serve`: runs this Mac's node with the API for other programs, and manages API keys."""
 
+from __future__ import annotations
+
 import argparse
 import time
 

@@ -1,5 +1,7 @@
 """`macluster service`: runs the node as a system service, from boot on and again after a crash."""
 
+from __future__ import annotations
+
 import argparse
 import getpass
 import os

@@ -1,5 +1,7 @@
 """`macluster session`: saved conversations, which continue on any split of their model."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 from collections.abc import Coroutine, Sequence

@@ -1,5 +1,7 @@
 """`macluster speedtest`: measures the link between two Macs."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 

@@ -1,5 +1,7 @@
 """`macluster status` and `macluster peers`: this Mac, its peers and the loaded model."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 

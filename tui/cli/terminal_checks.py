@@ -1,5 +1,7 @@
 """The checks of `macluster verify` for the terminal: colours, the clipboard, keys."""
 
+from __future__ import annotations
+
 import os
 import re
 import select

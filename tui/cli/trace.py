@@ -1,5 +1,7 @@
 """`macluster trace`: time of each phase on every stage while answers run, and a file for trace viewers."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`macluster download`, `copy` and `transfers`: models on their way to disks."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys

@@ -1,5 +1,7 @@
 """`macluster trust`: shows how far each Mac is trusted and why, and changes it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import sys

@@ -1,5 +1,7 @@
 """`macluster uninstall`: removes what macluster created on this Mac, and lists what remains."""
 
+from __future__ import annotations
+
 import argparse
 import shutil
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`macluster verify`: checks everything that can be proved on this Mac; the report holds nothing personal."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os

@@ -1,5 +1,7 @@
 """The report of `macluster verify`: runs all checks and prints their results."""
 
+from __future__ import annotations
+
 import argparse
 import platform
 from importlib.metadata import version

@@ -1,5 +1,7 @@
 """Plans over imagined Macs, given by their memory budgets, without a node."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 

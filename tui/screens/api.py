@@ -1,5 +1,7 @@
 """The API screen: address, keys, running requests, and text to paste into other programs."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from textual.app import ComposeResult

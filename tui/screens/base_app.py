@@ -1,5 +1,7 @@
 """Base of the app for controllers and screens."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The batch screen: running requests by lane, and the queue."""
 
+from __future__ import annotations
+
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content

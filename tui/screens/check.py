@@ -1,5 +1,7 @@
 """The check screen: findings about this Mac, its node and its network."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Sequence
 

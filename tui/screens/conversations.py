@@ -1,5 +1,7 @@
 """Saved conversations and sessions: open, search, rename, delete, export."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Coroutine

@@ -1,5 +1,7 @@
 """The dashboard: four panes and the chat, or the chat with a strip on small terminals."""
 
+from __future__ import annotations
+
 import time
 from contextlib import ExitStack
 from functools import partial

@@ -1,5 +1,7 @@
 """Small dialogs: a choice whose first answer changes nothing, and a line to type."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from textual.app import ComposeResult

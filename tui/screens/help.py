@@ -1,5 +1,7 @@
 """Help for the focused pane, made from the bindings that are active there."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap

@@ -1,5 +1,7 @@
 """The hop screen: time per frame, its phases, the gain of a cable, and a speed test."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from typing import Final

@@ -1,5 +1,7 @@
 """The log screen: lines by level, Mac and text, with milliseconds."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from textual.app import ComposeResult

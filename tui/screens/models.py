@@ -1,5 +1,7 @@
 """The model picker: models on the linked Macs' disks, how each fits, and load options."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 

@@ -1,5 +1,7 @@
 """The pairing dialog: choose a Mac, wait for its user, type the digits of its screen."""
 
+from __future__ import annotations
+
 import re
 import time
 from collections.abc import Awaitable

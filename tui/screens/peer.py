@@ -1,5 +1,7 @@
 """The screen of one Mac: facts, tried addresses, layers, and why it is not trusted or not reached."""
 
+from __future__ import annotations
+
 import textwrap
 
 from textual.app import ComposeResult

@@ -1,5 +1,7 @@
 """The chat settings screen."""
 
+from __future__ import annotations
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content

@@ -1,5 +1,7 @@
 """The split editor: move boundaries between Macs, see the effect at once, and load the split."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from functools import partial

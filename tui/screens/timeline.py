@@ -1,5 +1,7 @@
 """The timeline screen: the last steps of the ring as bars on one clock, and the time of each phase."""
 
+from __future__ import annotations
+
 from typing import Final
 
 import msgspec

@@ -1,5 +1,7 @@
 """The topology chooser: which Mac embeds and samples, what each Mac sees, and the speed."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from textual.app import ComposeResult

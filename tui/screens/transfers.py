@@ -1,5 +1,7 @@
 """Dialogs of the picker about transfers: download, copy, pause, limit, stop."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """The trust screen: levels, reasons, and changes of trust."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 
 from textual.app import ComposeResult

@@ -1,5 +1,7 @@
 """A lasting problem: what happened, and what to do."""
 
+from __future__ import annotations
+
 from typing import Final
 
 import msgspec

@@ -1,5 +1,7 @@
 """The cluster in three lines, for a terminal with room for the chat only."""
 
+from __future__ import annotations
+
 from textual.content import Content
 
 from core.events import Peer, Snapshot

@@ -1,5 +1,7 @@
 """The list of saved conversations and sessions, and the preview of the selected one."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """Lists with a cursor that is visible without colour."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from rich.segment import Segment

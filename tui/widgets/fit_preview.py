@@ -1,5 +1,7 @@
 """Preview of a model in the picker: its split, or its loading progress."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """Text of the hop screen: chart, phases, gain of a cable, speed test. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

@@ -1,5 +1,7 @@
 """Pane 3, the hop table: how long every hop takes."""
 
+from __future__ import annotations
+
 import time
 
 from textual.content import Content

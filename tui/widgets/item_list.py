@@ -1,5 +1,7 @@
 """A list that keeps its cursor on the same item when the list changes."""
 
+from __future__ import annotations
+
 from typing import ClassVar, Generic, TypeVar
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """The footer: the most important keys for the focus, made from the bindings."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from textual.app import App

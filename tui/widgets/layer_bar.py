@@ -1,5 +1,7 @@
 """All layers of a model as one bar: a texture and a colour for each Mac, and a line at each boundary."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import accumulate
 

@@ -1,5 +1,7 @@
 """Loading progress of a model, Mac by Mac."""
 
+from __future__ import annotations
+
 from rich.cells import cell_len
 from textual.content import Content
 

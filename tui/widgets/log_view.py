@@ -1,5 +1,7 @@
 """Log lines, for pane 4 and the log screen."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from typing import ClassVar

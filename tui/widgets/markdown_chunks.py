@@ -1,5 +1,7 @@
 """Cuts an answer into chunks, so that only the last one is redrawn for each token, and splits what stays too long."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from itertools import zip_longest

@@ -1,5 +1,7 @@
 """One message of the conversation; only the last chunk of a growing answer is redrawn."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """The list of models in the picker."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """Base of the panes: a bordered, scrollable text that is redrawn only when it changes."""
 
+from __future__ import annotations
+
 from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult

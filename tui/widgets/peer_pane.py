@@ -1,5 +1,7 @@
 """Pane 1: the Macs."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial

@@ -1,5 +1,7 @@
 """The prompt."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from rich.cells import cell_len

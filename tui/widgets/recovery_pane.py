@@ -1,5 +1,7 @@
 """The recovery pane: what happened to a Mac of the plan, and the choices."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from textual.app import ComposeResult

@@ -1,5 +1,7 @@
 """The list of rows in the batch screen: running rows, then the queue."""
 
+from __future__ import annotations
+
 from rich.cells import cell_len
 from textual.content import Content
 

@@ -1,5 +1,7 @@
 """Pane 2: which Mac holds which layers."""
 
+from __future__ import annotations
+
 from textual.app import ComposeResult
 from textual.content import Content
 

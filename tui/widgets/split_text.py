@@ -1,5 +1,7 @@
 """Text of the split editor. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple

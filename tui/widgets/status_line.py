@@ -1,5 +1,7 @@
 """The status line (Macs, model, speed, slowest hop, trust, readiness), and the line above the zoomed chat."""
 
+from __future__ import annotations
+
 from rich.cells import cell_len
 from textual.content import Content
 

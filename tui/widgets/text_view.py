@@ -1,5 +1,7 @@
 """Pieces of text that change."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from textual.content import Content

@@ -1,5 +1,7 @@
 """The bar of pane 2, with a moving token while an answer is written."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from typing import NamedTuple

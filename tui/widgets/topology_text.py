@@ -1,5 +1,7 @@
 """Text of the topology chooser. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """First steps for users without another Mac or a model."""
 
+from __future__ import annotations
+
 from textual.content import Content
 
 from core.events import Peer

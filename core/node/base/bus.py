@@ -1,5 +1,7 @@
 """Events of this node: published once, followed by any number of readers, folded into a snapshot."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 

@@ -1,5 +1,7 @@
 """Context variable: name of the API key that a request came with."""
 
+from __future__ import annotations
+
 from contextvars import ContextVar
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Shared context from which every room of a node is built."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from core.node.base.bus import Bus

@@ -1,5 +1,7 @@
 """One node per state folder: two would write the same files and fight for the local socket."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """Clients of an HTTP server: their limits, how many may be connected, and which one is dropped for the next."""
 
+from __future__ import annotations
+
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Iterator

@@ -1,5 +1,7 @@
 """The node's log: JSON lines on disk, LogLine events for readers. No prompt and no key is ever written here."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

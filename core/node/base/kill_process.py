@@ -1,5 +1,7 @@
 """Kill a process that this node started."""
 
+from __future__ import annotations
+
 import os
 import signal
 from asyncio.subprocess import Process

@@ -1,5 +1,7 @@
 """Work on large bodies is done in a thread, so that it does not hold the event loop."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

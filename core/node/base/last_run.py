@@ -4,6 +4,8 @@ A file of the home (0600): written when the node starts, with its problem if it 
 contains no prompt text: of a defect only the place.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import time

@@ -4,6 +4,8 @@ Rooms add routes with `route` and `stream_route`. A command's arguments come in 
 GET reads, PUT saves, DELETE deletes; `POST .../stop` cancels.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket

@@ -1,5 +1,7 @@
 """Messages of other Macs: decode them, and call the handler for their type from a room's table."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar

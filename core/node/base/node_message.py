@@ -1,5 +1,7 @@
 """Base types of messages between nodes; each room declares its own in its `messages.py`."""
 
+from __future__ import annotations
+
 from math import inf
 from typing import Annotated, ClassVar, Final, Self
 

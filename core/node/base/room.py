@@ -1,5 +1,7 @@
 """Base of rooms: a room is one concern of the node, with its messages, commands and signals."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """Signals inside a node: lower rooms define and emit them, rooms above subscribe (in their `room.py`)."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 

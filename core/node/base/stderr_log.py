@@ -1,5 +1,7 @@
 """Standard error of a node without a terminal: a file of its home. launchd appends to the same one for years."""
 
+from __future__ import annotations
+
 import os
 from contextlib import suppress
 from typing import Final

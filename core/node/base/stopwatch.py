@@ -1,5 +1,7 @@
 """Seconds that each part of a piece of work took."""
 
+from __future__ import annotations
+
 from time import monotonic
 
 

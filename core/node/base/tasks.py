@@ -1,5 +1,7 @@
 """Background tasks, each with a rule for its failure; every unexpected failure is logged with its place in the code."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time

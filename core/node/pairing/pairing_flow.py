@@ -1,5 +1,7 @@
 """The pairing dialogue: find the other Mac's window, show and take digits, report each step as `PairingChanged`."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable

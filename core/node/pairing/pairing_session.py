@@ -2,6 +2,8 @@
 pairing screen is (security.md §2.4). Sizes and times are limited; when one side stops, both forget.
 """
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 import struct

@@ -1,5 +1,7 @@
 """This Mac's pairing window: a listener, open for at most two minutes, that admits one Mac at a time."""
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 import socket

@@ -1,5 +1,7 @@
 """The room of pairing: make this Mac and another one members of one cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Self

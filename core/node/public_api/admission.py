@@ -1,5 +1,7 @@
 """Decides which requests are let in: by host name, origin, API key, and requests in progress."""
 
+from __future__ import annotations
+
 import re
 from ipaddress import ip_address
 from typing import Final

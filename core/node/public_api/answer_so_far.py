@@ -1,5 +1,7 @@
 """One answer so far, for the bodies of every API."""
 
+from __future__ import annotations
+
 from itertools import groupby
 
 import msgspec

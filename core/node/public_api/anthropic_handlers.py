@@ -1,5 +1,7 @@
 """Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
 
+from __future__ import annotations
+
 import secrets
 from typing import Any, ClassVar, Final
 

@@ -1,5 +1,7 @@
 """Runs the requests of API clients, on this Mac or through the relay."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing

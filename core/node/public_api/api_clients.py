@@ -1,5 +1,7 @@
 """The API keys, and how many requests each has in progress."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """HTTP statuses and error bodies for OpenAI's and Anthropic's clients."""
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Reply bodies of `/v1/chat/completions`, and what completions share with them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

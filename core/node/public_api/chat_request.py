@@ -3,6 +3,8 @@
 Unknown fields are ignored. A field that cannot be honoured is refused by its name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 

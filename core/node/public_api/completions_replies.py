@@ -1,5 +1,7 @@
 """Reply bodies of `/v1/completions`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

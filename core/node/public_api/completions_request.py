@@ -1,5 +1,7 @@
 """Requests of `/v1/completions`."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Final
 
 import msgspec

@@ -1,5 +1,7 @@
 """Accepts HTTP clients, with or without TLS, up to a limit."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import socket

@@ -1,5 +1,7 @@
 """Loads a model of this Mac's disk when an API request names it."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing

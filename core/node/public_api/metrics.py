@@ -1,5 +1,7 @@
 """Prometheus metrics, from the node's events and its snapshot."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Final, get_args
 

@@ -1,5 +1,7 @@
 """`/v1/models`: the loaded model, and the models that a request may load."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from aiohttp import web

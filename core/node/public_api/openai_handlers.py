@@ -1,5 +1,7 @@
 """OpenAI's `/v1/chat/completions` and `/v1/completions`."""
 
+from __future__ import annotations
+
 import secrets
 import time
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """HTTP API for other programs. It reaches answers and models, never trust, pairing or files."""
 
+from __future__ import annotations
+
 import asyncio
 from functools import partial
 from typing import Any, Final

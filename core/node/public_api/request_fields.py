@@ -1,5 +1,7 @@
 """Fields that the requests of every API share, as fields of our `ChatRequest`."""
 
+from __future__ import annotations
+
 import codecs
 import json
 from collections.abc import Container, Iterable, Sequence

@@ -1,5 +1,7 @@
 """The queue of API requests that wait for a row."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable

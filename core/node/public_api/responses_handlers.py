@@ -1,5 +1,7 @@
 """OpenAI's `/v1/responses`: answers that are kept in memory, so that a later request can continue one."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from functools import partial
 from typing import Any, Final, NamedTuple

@@ -4,6 +4,8 @@ Unknown fields and tools of other types are ignored, since agents send many. Oth
 refused by name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """The room of the API for other programs."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass

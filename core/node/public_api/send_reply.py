@@ -1,5 +1,7 @@
 """Sends one reply, whole or as a stream, in the encoding of any of the APIs."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any, ClassVar, Protocol
 

@@ -1,5 +1,7 @@
 """Messages for replacing a Mac's key."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from core.errors import Problem

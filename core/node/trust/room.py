@@ -1,5 +1,7 @@
 """The room of trust: enforces the roster and carries out the user's commands on it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial

@@ -1,5 +1,7 @@
 """Enforces a new roster: ends plans and links with distrusted Macs, deletes shared data, and tells other Macs."""
 
+from __future__ import annotations
+
 import asyncio
 
 from core.errors import Problem

@@ -1,5 +1,7 @@
 """The user's trust commands. Each change is the next epoch of the roster, which `RosterEnforcement` carries out."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import time
