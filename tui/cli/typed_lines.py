@@ -3,6 +3,8 @@
 Waiting for a line blocks the event loop, because readline can be interrupted in the main thread only.
 """
 
+from __future__ import annotations
+
 import asyncio
 import select
 import signal
@@ -95,7 +97,6 @@ class Keyboard:
         self._stop()
 
     def read(self) -> str | None:
-        """A line, "" for one that was given up, None at the end."""
         parts: list[str] = []
         try:
             with _on_signals({signal.SIGTERM: _terminate}):
@@ -115,7 +116,6 @@ class Keyboard:
         return line
 
     async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
-        """To its end, or to Ctrl+C: then false."""
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
 
         def stop() -> None:

@@ -1,5 +1,7 @@
 """Request and response bodies of the API, whole or as server-sent events."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping
 from functools import partial
