@@ -9,7 +9,7 @@ from typing import NamedTuple
 from core.trust.identity import Identity, load_or_create
 from core.trust.roster.bundle import Cluster
 from core.trust.roster.changes import add, found
-from core.trust.roster.format import Member, Role
+from core.trust.roster.format import new_member
 
 
 class LocalMacs(NamedTuple):
@@ -25,13 +25,5 @@ def make_macs(folder: Path, count: int) -> LocalMacs:
     admin, *others = identities
     roster = found(admin, "mac-0", secrets.token_bytes(16))
     for number, identity in enumerate(others, 1):
-        member = Member(
-            device_id=identity.device_id,
-            public=identity.public,
-            role=Role.MEMBER,
-            level="paired",
-            added_epoch=roster.epoch + 1,
-            raw_name=f"mac-{number}".encode(),
-        )
-        roster = add(roster, admin, member)
+        roster = add(roster, admin, new_member(identity.public, f"mac-{number}".encode(), roster.epoch + 1))
     return LocalMacs(identities, Cluster(roster, {i.device_id: i.certificate_der for i in identities}))

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from core.mac.open_file_limit import allowed_descriptors
 from core.mac.requirements import macos_version
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
-from core.version import program_version
+from core.version import package_version, program_version
 
 DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
@@ -55,7 +55,7 @@ async def examine_machine(
         "memory", lambda: memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
     )
     yield files_finding(allowed_descriptors())
-    yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
+    yield programs_finding(platform.python_version(), {name: package_version(name) for name in PACKAGES})
     if (older := build_finding(macos_version(), metal_build())) is not None:
         yield older
 
@@ -147,8 +147,8 @@ def files_finding(allowed: int) -> Finding:
     return Finding(name="open files", state="bad", what=f"{what[:-1]}, {FEW_FILES} are needed.", fix=cure)
 
 
-def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:
-    missing = [name for name, found in packages.items() if found is None]
+def programs_finding(python: str, packages: Mapping[str, str]) -> Finding:
+    missing = [name for name, found in packages.items() if not found]
     if missing:
         cure = "Reinstall macluster in its own environment."
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
@@ -212,10 +212,3 @@ async def _asked(name: str, ask: Callable[[], Finding]) -> Finding:
 def _free_bytes(folder: Path) -> int:
     exists = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(exists).free
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -23,10 +23,10 @@ import psutil
 from tokenizers import Tokenizer
 
 from core.bench.results import cores, end_in_order, positive, system
-from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_process
 from core.settings import MIB
 from tests.benches.figures import speed
 from tests.benches.made_models import ModelSize, add_sizes, at_least_two, make, sizes_of
+from tests.benches.mlx_lm_process import MlxLmAnswer, mlx_lm_process
 from tests.benches.mlx_server import mlx_server
 from tests.benches.plain import FAMILY, plain_pipeline
 from tests.benches.results import Result, print_result

@@ -24,7 +24,6 @@ from core.engine.constraints import Grammars
 from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.local.macs import make_macs
-from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_answer
 from core.local.plans import plan_of
 from core.models.files.model_folder import read_folder
 from core.models.metal import obey_device
@@ -38,6 +37,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.mlx_lm_process import MlxLmAnswer, mlx_lm_answer
 from tests.benches.results import Result
 from tests.support.worker_ring import a_request
 

@@ -16,8 +16,8 @@ from time import monotonic, perf_counter, sleep
 from typing import Any, Final
 
 from core.errors import WorkerError
-from core.local.mlx_lm_process import MlxLmAnswer
 from core.settings import LOOPBACK_HOST
+from tests.benches.mlx_lm_process import MlxLmAnswer
 
 START_S: Final = 120.0
 ANSWER_S: Final = 300.0

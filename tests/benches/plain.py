@@ -20,7 +20,6 @@ import mlx.core as mx
 import msgspec
 
 from core.bench.results import cores, end_in_order, system
-from core.local.mlx_lm_process import ANSWER_S, MlxLmAnswer, mlx_lm_answer
 from core.local.second_process import SecondProcess
 from core.models.metal import obey_device
 from core.worker.group_init import init_group
@@ -28,6 +27,7 @@ from core.worker.group_variables import ring_variables
 from tests.benches.comms import RANKS, plain_group
 from tests.benches.figures import reach, speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.mlx_lm_process import ANSWER_S, MlxLmAnswer, mlx_lm_answer
 from tests.benches.results import Result
 from tests.support.worker_ring import ask, worker_ring
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import cores, end_in_order, system
-from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from core.worker.messages import StageSample
 from tests.benches.figures import medians, reach, speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
+from tests.benches.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from tests.benches.results import Result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring
 

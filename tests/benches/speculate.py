@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import cores, end_in_order, positive, system
-from core.local.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from core.settings import MAX_DRAFT
 from tests.benches import drafts
 from tests.benches.figures import reach
@@ -38,6 +37,7 @@ from tests.benches.made_models import (
     make_circling,
     sizes_of,
 )
+from tests.benches.mlx_lm_process import MlxLmProcess, mlx_lm_process
 from tests.benches.prompts import a_prompt
 from tests.benches.results import Result, print_result
 from tests.support.worker_ring import WorkerRing, ask, worker_ring

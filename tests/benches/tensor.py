@@ -20,9 +20,9 @@ import msgspec
 
 from core.bench.results import cores, end_in_order, positive, system
 from core.events import GroupKind
-from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_process
 from tests.benches.figures import speed
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from tests.benches.mlx_lm_process import MlxLmAnswer, mlx_lm_process
 from tests.benches.results import Result, print_result
 from tests.support.worker_ring import RingAnswer, ask, worker_ring
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from core.events import Value
 from core.models.files.shape_settings import first, heads_of, number_bytes
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
+from core.numbers import Size
 
 
 class CacheSize(Value, frozen=True, kw_only=True):
     """Bytes that one layer's cache takes for one row."""
 
-    fixed_bytes: Count = 0  # states, which don't grow
-    bytes_per_token: Count = 0
-    window_bytes_per_token: Count = 0  # up to `window` tokens
-    window: Count = 0
+    fixed_bytes: Size = 0  # states, which don't grow
+    bytes_per_token: Size = 0
+    window_bytes_per_token: Size = 0  # up to `window` tokens
+    window: Size = 0
     #: bits -> bytes per token of a quantised cache; empty if not measured
-    quantised: dict[int, Count] = msgspec.field(default_factory=dict)
+    quantised: dict[int, Size] = msgspec.field(default_factory=dict)
 
     def bytes_for(self, tokens: int, kv_bits: int | None = None) -> int:
         """Bytes for a row of `tokens` tokens, quantised to `kv_bits` bits if given."""

@@ -5,14 +5,11 @@ Measured on MLX's CPU build (`mx.get_peak_memory`). One layer is computed at a t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
-
-import msgspec
+from typing import Any, Final
 
 from core.events import Value
 from core.models.files.shape_settings import first, heads_of, number_bytes, width_of
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
+from core.numbers import Size
 
 # activations of a token held at the same time in a layer: copies of the stream, queries, keys, MLP results
 _STREAM: Final = 10
@@ -27,10 +24,10 @@ _FUSED: Final = (64, 80, 128)
 class StepSize(Value, frozen=True, kw_only=True):
     """Memory of a step; scores count only where the attention kernel keeps them."""
 
-    token_bytes: Count = 0  # activations per token of a chunk
-    score_bytes: Count = 0  # attention scores per token of a chunk and token of the context
+    token_bytes: Size = 0  # activations per token of a chunk
+    score_bytes: Size = 0  # attention scores per token of a chunk and token of the context
     fused: bool = False  # Metal's attention kernel keeps no scores
-    logit_bytes: Count = 0  # all logits of a position
+    logit_bytes: Size = 0  # all logits of a position
 
     def layer_bytes(self, chunk: int, context: int, *, quantised: bool) -> int:
         """Bytes for a layer that computes the last `chunk` tokens of `context`. No kernel reads `quantised` caches."""

@@ -55,10 +55,7 @@ def outline(cache: Any, tokens: int) -> Any:
 def fill(cache: Any, data: Buffer) -> None:
     """Load packed bytes into `cache`, an `outline`. Raises SessionError if they don't fit."""
     holes = [_as_sent(array) for array in arrays(cache)]
-    try:
-        sent = decode_arrays(memoryview(data))
-    except ProtocolError as error:
-        raise SessionError(f"A layer's keys and values do not decode: {error.what}") from error
+    sent = _decoded(data)
     found, expected = ([(array.dtype, array.shape) for array in each] for each in (sent, holes))
     if found != expected:
         raise SessionError(f"A layer holds {_in_words(sent)}, where this model holds {_in_words(holes)}.")

@@ -160,7 +160,7 @@ def test_disk_memory_and_programs() -> None:
     assert not doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 0).fix
     assert doctor.memory_finding(16 * GB, 6 * GB, 7 * GB, 0).fix.startswith("9 GB stay for other programs; `macluster")
     assert doctor.programs_finding("3.11.7", {"mlx": "0.32.4"}).what.endswith(", Python 3.11.7, mlx 0.32.4.")
-    assert doctor.programs_finding("3.11.7", {"mlx": None}).state == "bad"
+    assert doctor.programs_finding("3.11.7", {"mlx": ""}).state == "bad"
 
 
 def test_a_gpu_that_may_use_less_than_the_budget_is_told_with_the_setting_of_macos() -> None:

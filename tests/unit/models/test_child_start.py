@@ -15,13 +15,13 @@ from packaging.utils import canonicalize_name
 
 from core.demo import DEMO_MODEL
 from core.errors import NodeError
-from core.local import mlx_lm_process
 from core.models.files.child_start import ChildStart, start_fault, without_secrets
 from core.models.files.declared_packages import DECLARED
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Job, run_child
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.node.peers import node_check
+from tests.benches import mlx_lm_process
 
 MISSING = "core.models.files.no_such_module"
 JOB = Job(module=MISSING, subject="The model", fix="Choose another model.", seconds=30.0, rss_bytes=1 << 30)
