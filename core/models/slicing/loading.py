@@ -21,12 +21,11 @@ from core.models.files.layers_on_disk import check_here
 from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.parts import Part, parts_of
 from core.models.metal import fault_of
-from core.models.slicing.building import FAILURES, Built, build, first_line
+from core.models.slicing.building import FAILURES, Built, build, first_line, origins
 from core.models.slicing.part_reads import PartRead, part_reads
 from core.models.slicing.probe import ModelProbe, check_cuts
 from core.models.slicing.ranks import Rank, computes_apart, shard
 from core.models.slicing.slots import Slice
-from core.models.slicing.tensor_sources import origins
 
 Progress = Callable[[int, int], None]
 
@@ -103,11 +102,6 @@ def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, outp
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
     return parts_of(folder.headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
-
-
-def build_lazily(folder: ModelFolder) -> nn.Module:
-    """Build the whole model without reading any tensor. Raises BadModel, UnsupportedModel."""
-    return build(folder).model
 
 
 @contextmanager
