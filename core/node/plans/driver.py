@@ -303,8 +303,13 @@ class PlanDriver:
                         self._answers.cancel(request_id)
                 case orders.Seek():
                     self._tasks.spawn_essential("Seeking another plan", self._seek(order, machine))
-                case orders.Rebuild():
-                    self._rebuild(order, machine)
+                case orders.Rebuild(before=before):
+                    assert self._found
+                    self._answers.suspend()
+                    self._sessions.stop(
+                        NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem
+                    )
+                    self._tasks.spawn_essential("Loading again", self._take_over(self._found, machine, before))
                 case orders.Free():
                     self._answers.suspend()
                     self._tasks.spawn_essential("Freeing a plan", self._free(machine.plan))
@@ -403,12 +408,6 @@ class PlanDriver:
                 machine.found(order.number, found.plan, self._new_id(), found.words)
             if machine is self._machine:
                 self._step()
-
-    def _rebuild(self, order: orders.Rebuild, machine: PlanMachine) -> None:
-        assert self._found
-        self._answers.suspend()
-        self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem)
-        self._tasks.spawn_essential("Loading again", self._take_over(self._found, machine, order.before))
 
     async def _load_by_layers(self, request: LoadRequest, failed: PlanMachine, problem: Problem) -> None:
         try:

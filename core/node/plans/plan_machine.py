@@ -639,8 +639,6 @@ class PlanMachine:
                 self._show_stage(device_id, "ready")
             case "broken" if stage.link_gen == self.plan.plan_gen:
                 self._show_stage(device_id, "broken", detail=stage.problem.what if stage.problem else "")
-            case _:
-                pass
 
     def _show_stage(
         self, device_id: str, status: StageStatus, done_bytes: int = 0, total_bytes: int = 0, *, detail: str = ""
