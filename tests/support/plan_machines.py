@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from core.errors import Problem
 from core.events import Plan, StageState
 from core.node.peers.stage_state import HeldStage, PlanId, StagePhase, files_hash
-from core.node.plans.orders import Link, Order, ShowStage
+from core.node.plans.orders import Link, Order
 from core.node.plans.plan_machine import TRANSITIONS, Answers, PlanMachine
 from tests.support.plans import FILES, PROOF, held, mac_id
 
@@ -22,7 +22,7 @@ def of_kind(given: list[Order], kind: type[_T]) -> list[_T]:
 
 
 def shown_stages(given: list[Order]) -> list[StageState]:
-    return [order.state for order in of_kind(given, ShowStage)]
+    return of_kind(given, StageState)
 
 
 class CheckedMachine(PlanMachine):

@@ -12,7 +12,7 @@ import msgspec
 
 from core import events
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, Problem, UsageError
-from core.events import PathKind, Plan, Recovery, RecoveryChoice, StageState, StageStatus, Transfer
+from core.events import PathKind, Plan, Recovery, RecoveryChoice, StageState, StageStatus
 from core.link.frames import FrameType
 from core.node.answers.answers import Answers
 from core.node.answers.saved_sessions import SavedSessions
@@ -27,7 +27,7 @@ from core.node.ring import messages
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned, Planning
 from core.node.ring.prefill_link import PrefillLink
-from core.node.ring.stage_files import StageFiles
+from core.node.ring.stage_files import StageFiles, Undelivered
 from core.plan.topology import has_ranks
 from core.requests.plans import LoadRequest
 from core.worker.messages import Load, Prefilled, Proved, Proving, Token, Unproved
@@ -71,7 +71,7 @@ class PlanDriver:
         self._begun_at = 0.0
         self._answers_of_plan = 0
         self._linked: set[str] = set()
-        self._turn, self._sending, self._has_work = asyncio.Lock(), asyncio.Lock(), asyncio.Event()
+        self._turn, self._has_work = asyncio.Lock(), asyncio.Event()
         self._is_beginning = False
         node.bus.on_work(self._has_work.set)
 
@@ -285,13 +285,13 @@ class PlanDriver:
         worker.last_gen = max(worker.last_gen, self._prefill.last_gen, machine.plan.plan_gen if machine else 0)
 
     def _carry_out(self, given: Sequence[orders.Order], machine: PlanMachine) -> None:
-        by_layers, to_macs = False, list[orders.StageOrder]()
+        by_layers = False
         for order in given:
             match order:
-                case orders.ShowRecovery(recovery=recovery):
-                    self._show(recovery)
-                case orders.ShowStage(state=stage):
-                    self._show_stage(stage)
+                case Recovery():
+                    self._show(order)
+                case StageState():
+                    self._show_stage(order)
                 case orders.RunProof(plan_gen=gen):
                     self._member.prove_own(gen)
                 case orders.Ready(proof=proof):
@@ -303,8 +303,13 @@ class PlanDriver:
                         self._answers.cancel(request_id)
                 case orders.Seek():
                     self._tasks.spawn_essential("Seeking another plan", self._seek(order, machine))
-                case orders.Rebuild():
-                    self._rebuild(order, machine)
+                case orders.Rebuild(before=before):
+                    assert self._found
+                    self._answers.suspend()
+                    self._sessions.stop(
+                        NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem
+                    )
+                    self._tasks.spawn_essential("Loading again", self._take_over(self._found, machine, before))
                 case orders.Free():
                     self._answers.suspend()
                     self._tasks.spawn_essential("Freeing a plan", self._free(machine.plan))
@@ -314,35 +319,40 @@ class PlanDriver:
                 case orders.End(problem=problem, shown=shown):
                     self._end(machine, problem, shown)
                 case _:
-                    to_macs.append(order)
-        if to_macs:
-            self._tasks.spawn_essential("Orders of a plan", self._send(to_macs, machine))
+                    self._tasks.spawn_essential("Orders of a plan", self._send(order, machine))
 
-    async def _send(self, given: Sequence[orders.StageOrder], machine: PlanMachine) -> None:
-        async with self._sending:
-            for order in given:
-                if machine is not self._machine or order.plan is not machine.plan:
-                    return
-                match order:
-                    case orders.Prepare(plan=plan, index=index):
-                        await self._prepare(plan, index, machine)
-                    case orders.Link(plan=plan, index=index, port=port):
-                        await self._link(plan, index, port, machine)
-                    case orders.AskFiles(device_id=device_id):
-                        await self._mesh.send(device_id, messages.FilesRequest(plan=machine.id))
+    async def _send(self, order: orders.StageOrder, machine: PlanMachine) -> None:
+        plan, plan_id = order.plan, machine.id
+        if machine is not self._machine or plan is not machine.plan:
+            return
+        stage = plan.stages[order.index]
+        is_own = stage.device_id == self._device_id
+        try:
+            match order:
+                case orders.AskFiles():
+                    await self._mesh.send(stage.device_id, messages.FilesRequest(plan=plan_id))
+                case orders.Prepare() if is_own:
+                    await self._member.prepare_own(self._load_of(plan, order.index), plan_id.number)
+                case orders.Prepare():
+                    prepare = messages.PrepareStage.of(plan, order.index, plan_id.number)
+                    if not await self._mesh.send(stage.device_id, prepare):
+                        raise LinkLost(f"{stage.peer} is not linked.")
+                case orders.Link(port=port):
+                    self._assessment.check(plan)
+                    link = messages.LinkUp.of(plan, port, plan_id.number)
+                    if is_own:
+                        await self._member.link_own(plan, link)
+                    else:
+                        await self._mesh.send(stage.device_id, link)
+        except MaclusterError as error:
+            if machine.id == plan_id:
+                machine.lost("" if isinstance(order, orders.Link) else stage.device_id, error.problem)
+                self._step()
 
-    async def _prepare(self, plan: Plan, index: int, machine: PlanMachine) -> None:
-        stage, number = plan.stages[index], machine.id.number
-        if stage.device_id == self._device_id:
-            self._tasks.spawn_essential("Preparing this Mac's stage", self._prepare_own(plan, index, machine))
-        elif not await self._mesh.send(stage.device_id, messages.PrepareStage.of(plan, index, number)):
-            machine.lost(stage.device_id, LinkLost(f"{stage.peer} is not linked.").problem)
-            self._step()
-
-    async def _prepare_own(self, plan: Plan, index: int, machine: PlanMachine) -> None:
-        planned, plan_id = self._planned, machine.id
+    def _load_of(self, plan: Plan, index: int) -> Load:
+        planned = self._planned
         assert planned
-        load = Load(
+        return Load(
             plan=plan,
             index=index,
             directory=str(planned.directory),
@@ -350,30 +360,10 @@ class PlanDriver:
             references=str(self._references),
             verify=planned.verify,
         )
-        try:
-            await self._member.prepare_own(load, plan_id.number)
-        except MaclusterError as error:
-            if machine.id == plan_id:
-                machine.lost(self._device_id, error.problem)
-                self._step()
-
-    async def _link(self, plan: Plan, index: int, port: int, machine: PlanMachine) -> None:
-        try:
-            self._assessment.check(plan)
-        except MaclusterError as error:
-            machine.lost("", error.problem)
-            self._step()
-            return
-        order, device_id = messages.LinkUp.of(plan, port, machine.id.number), plan.stages[index].device_id
-        if device_id == self._device_id:
-            await self._member.link_own(plan, order)
-        else:
-            await self._mesh.send(device_id, order)
 
     def _ready(self, plan: Plan, proof: str) -> None:
         seconds = monotonic() - self._begun_at
-        macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
-        self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
+        self._journal.info(f"{plan.model} is ready on {texts.macs(plan)}. {proof}")
         self._bus.publish(events.PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
         self._answers.send()
         if self._planned:
@@ -418,12 +408,6 @@ class PlanDriver:
                 machine.found(order.number, found.plan, self._new_id(), found.words)
             if machine is self._machine:
                 self._step()
-
-    def _rebuild(self, order: orders.Rebuild, machine: PlanMachine) -> None:
-        assert self._found
-        self._answers.suspend()
-        self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem)
-        self._tasks.spawn_essential("Loading again", self._take_over(self._found, machine, order.before))
 
     async def _load_by_layers(self, request: LoadRequest, failed: PlanMachine, problem: Problem) -> None:
         try:
@@ -488,26 +472,24 @@ class PlanDriver:
                 state = StageState(device_id=device_id, status=status, done_bytes=done, total_bytes=total)
                 self._bus.publish(state)
 
-        def show_transfer(transfer: Transfer) -> None:
-            show(transfer.mac, "fetching", transfer.done, transfer.total)
-
-        def compared(done: int, total: int) -> None:
-            show(self._device_id, "comparing", done, total)
-
-        failed = await self._files.bring(planned.plan, planned.lacks, show_transfer)
-        failed = failed or await self._files.compare(planned.plan, planned.directory, compared)
-        self._bringing = None
-        if failed and self._is_led(planned, machine):
-            machine.failed(failed.device_id, failed.problem)
-            self._step()
-        elif not failed:
+        try:
+            await self._files.bring(
+                planned.plan, planned.lacks, lambda sent: show(sent.mac, "fetching", sent.done, sent.total)
+            )
+            await self._files.compare(
+                planned.plan, planned.directory, lambda done, total: show(self._device_id, "comparing", done, total)
+            )
+        except Undelivered as failed:
+            if self._is_led(planned, machine):
+                machine.failed(failed.device_id, failed.problem)
+                self._step()
+        else:
             self._brought(planned, machine)
 
     async def _stop_bringing(self) -> None:
-        if bringing := self._bringing:
-            self._bringing = None
-            bringing.cancel()
-            await asyncio.wait([bringing])
+        if self._bringing and not self._bringing.done():
+            self._bringing.cancel()
+            await asyncio.wait([self._bringing])
 
     async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
         """Release the plan everywhere; Macs that stay do so when they get their next stage."""

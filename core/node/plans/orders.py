@@ -16,10 +16,10 @@ class Prepare(msgspec.Struct, frozen=True):
 
 
 class AskFiles(msgspec.Struct, frozen=True):
-    """Ask a Mac with other files than this one which they are."""
+    """Ask the Mac of stage `index`, which has other files than this one, which they are."""
 
     plan: Plan
-    device_id: str
+    index: int
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -78,17 +78,6 @@ class End(msgspec.Struct, frozen=True):
     shown: Problem
 
 
-class ShowRecovery(msgspec.Struct, frozen=True):
-    """Publish this state; its `since` is a monotonic time."""
-
-    recovery: Recovery
-
-
-class ShowStage(msgspec.Struct, frozen=True):
-    """Publish the state of a stage."""
-
-    state: StageState
-
-
 StageOrder = Prepare | AskFiles | Link
-Order = StageOrder | RunProof | Ready | Lost | Seek | Rebuild | Free | CancelAnswers | End | ShowRecovery | ShowStage
+Shown = Recovery | StageState  # to publish; the `since` of a recovery is a monotonic time
+Order = StageOrder | RunProof | Ready | Lost | Seek | Rebuild | Free | CancelAnswers | End | Shown

@@ -23,12 +23,12 @@ import msgspec
 
 from core import events
 from core.errors import LinkTimeout, NoAnswer, NotLoaded, Parked, Problem
-from core.events import Plan, PlanPhase, RecoveryChoice, RecoveryState, Stage, StageState, StageStatus
+from core.events import Plan, PlanPhase, RecoveryChoice, RecoveryState, StageState, StageStatus
 from core.link.liveness import DEAD_S, LATE_S, ProgressClock, stuck_stage
 from core.node.peers.stage_state import HeldStage, PlanId
 from core.node.plans import orders, texts
 from core.node.plans.rereading import Rereading
-from core.node.ring.layer_ownership import LayerFault, first_fault, other_file
+from core.node.ring.layer_ownership import first_fault, other_file
 from core.worker.messages import Loaded
 
 Ring = Literal["loading", "linking", "proving", "running"]
@@ -163,7 +163,7 @@ class PlanMachine:
     @property
     def computed_by(self) -> str:
         """A sentence that names the Macs and their mlx-lm."""
-        held = [(stage.peer, self._loaded(stage.device_id)) for stage in self.plan.stages]
+        held = [(stage.peer, self._loaded.get(stage.device_id)) for stage in self.plan.stages]
         return f"Computed by {', '.join(f'{mac} (mlx-lm {loaded.mlx_lm})' for mac, loaded in held if loaded)}."
 
     def path_from(self, device_id: str) -> events.PathKind:
@@ -176,7 +176,7 @@ class PlanMachine:
 
     def heard(self, device_id: str, stage: HeldStage, now: float) -> bool:
         """Note a stage's state, unless it is of another plan or known; returns whether it was noted."""
-        if stage.plan != self.id or stage == self._stages.get(device_id) or self._stage(device_id) is None:
+        if stage.plan != self.id or stage == self._stages.get(device_id) or device_id not in self._macs:
             return False
         self._stages[device_id] = stage
         self._moved_at = self._reported_at[device_id] = now
@@ -192,7 +192,7 @@ class PlanMachine:
 
     def differs(self, device_id: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
         """The hashes of the files of a Mac that has other ones than this Mac."""
-        if self._stage(device_id) and (problem := other_file(self.plan, device_id, ours, theirs)):
+        if device_id in self._macs and (problem := other_file(self.plan, device_id, ours, theirs)):
             self._lose(device_id, problem)
 
     def proving(self, now: float) -> None:
@@ -211,21 +211,19 @@ class PlanMachine:
 
     def lost(self, device_id: str, problem: Problem) -> None:
         """A stage is lost; "" for none in particular."""
-        if device_id and self._stage(device_id) is None:
-            return
-        if device_id and self.phase not in STOPPED:
+        if device_id in self._macs:
             self._show_stage(device_id, "lost", detail=problem.what)
-        self._lose(device_id, problem)
+        if not device_id or device_id in self._macs:
+            self._lose(device_id, problem)
 
     def distrusted(self, device_id: str, problem: Problem) -> None:
         """A Mac of the plan must see no more prompts."""
-        if self.phase in STOPPED or all(part.device_id != device_id for part in self.plan.parts):
-            return
-        self.lost(device_id if self._stage(device_id) else "", problem)
+        if self.phase not in STOPPED and any(part.device_id == device_id for part in self.plan.parts):
+            self.lost(device_id if device_id in self._macs else "", problem)
 
     def suspected(self, device_id: str) -> None:
         """A Mac is silent, perhaps only for a moment."""
-        if self._has(device_id):
+        if device_id in self._names:
             self._suspects[device_id] = None
 
     def linked(self, device_id: str, now: float) -> None:
@@ -237,7 +235,7 @@ class PlanMachine:
                 self._seek_at = now
 
     def gone(self, device_id: str) -> None:
-        if self._has(device_id):
+        if device_id in self._names:
             self._gone.add(device_id)
             (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
         self._suspects.pop(device_id, None)
@@ -308,14 +306,17 @@ class PlanMachine:
             return False
         if self._loss:
             return self._judge(*self._loss, now)
-        if self.phase not in LOST and (fault := self._fault()):
-            self._lose(*fault)
-            return True
-        if self.phase not in LOST and (late := self._late(now)):
-            self.lost(*late)
-            return True
-        if self.phase not in LOST and (broken := self._broken()):
-            return self._relink(*broken, now)
+        if self.phase not in LOST:
+            # a fault shows before the slowest Mac has loaded its own layers
+            if not self._proof and (fault := first_fault(self.plan, self._loaded)):
+                self._lose(*fault)
+                return True
+            if late := self._late(now):
+                self.lost(*late)
+                return True
+            for device_id, stage in self._stages.items():
+                if (stage.phase, stage.link_gen) == ("broken", self.plan.plan_gen):
+                    return self._relink(device_id, stage.problem or Problem(kind="LinkLost", what=""), now)
         match self.phase:
             case "loading" | "linking" | "proving":
                 return self._follow(now)
@@ -365,7 +366,7 @@ class PlanMachine:
             if stage is None:
                 self._again(orders.Prepare(plan, index), "prepare", place.device_id, now)
             elif own and own.files and stage.files and own.files != stage.files:
-                self._again(orders.AskFiles(plan, place.device_id), "files", place.device_id, now)
+                self._again(orders.AskFiles(plan, index), "files", place.device_id, now)
             elif ring == "linking" and stage.link_gen < plan.plan_gen:
                 after = self._stages[plan.stages[(index + 1) % len(plan.stages)].device_id]
                 self._again(orders.Link(plan, index, after.port), "link", place.device_id, now)
@@ -378,13 +379,6 @@ class PlanMachine:
         if now >= self._ordered.get(key, -inf) + REPEAT_S:
             self._ordered[key] = now
             self._given.append(order)
-
-    def _fault(self) -> LayerFault | None:
-        """The first fault in the layers, before the slowest Mac has loaded its own."""
-        if self._proof:
-            return None
-        held = {device_id: stage.loaded for device_id, stage in self._stages.items() if stage.loaded}
-        return first_fault(self.plan, held)
 
     def _late(self, now: float) -> tuple[str, Problem] | None:
         """The Mac that takes too long, and with what; "" for none in particular."""
@@ -411,13 +405,6 @@ class PlanMachine:
             if not is_held and now - self._reported_at.get(stage.device_id, begun) > limit_s:
                 how = "has read nothing more for" if has_begun else "has not begun to load after"
                 return stage.device_id, LinkTimeout(f"{stage.peer} {how} {limit_s:.0f} s.").problem
-        return None
-
-    def _broken(self) -> tuple[str, Problem] | None:
-        gen = self.plan.plan_gen
-        for device_id, stage in self._stages.items():
-            if (stage.phase, stage.link_gen) == ("broken", gen):
-                return device_id, stage.problem or Problem(kind="LinkLost", what="")
         return None
 
     def _relink(self, device_id: str, problem: Problem, now: float) -> bool:
@@ -530,11 +517,10 @@ class PlanMachine:
         self._unfit, self._proposal = None, plan
         if self._is_patient and self._gone - {stage.device_id for stage in plan.stages}:
             return self._wait(now)
-        self._is_whole, self._is_patient = False, False
-        rebuild = orders.Rebuild(self.plan)
+        self._is_whole, self._is_patient, before = False, False, self.plan
         self._take(plan, plan_id, now)
         self._show_rebuild(now)
-        self._given.append(rebuild)
+        self._given.append(orders.Rebuild(before))
         return True
 
     def _wait(self, now: float) -> bool:
@@ -583,7 +569,7 @@ class PlanMachine:
         text = texts.recovered(self._before, self.plan, self._name(self._mac), self._problem, now - self._since)
         self._rereading.stop()
         self._is_whole = False
-        self._gone &= {stage.device_id for stage in self.plan.stages}
+        self._gone &= self._macs
         return self._enter("running", now, text)
 
     def _park(self, problem: Problem, now: float) -> bool:
@@ -604,7 +590,7 @@ class PlanMachine:
     def _show_rebuild(self, now: float) -> None:
         tokens = sum(prompt + written for prompt, written in self._answers.values())
         is_mirrored = self._before.mirror_bytes > 0
-        text = texts.rebuild(self._problem, tokens, len(self.plan.stages), self._copied, is_mirrored=is_mirrored)
+        text = texts.rebuild(self._problem, tokens, self.plan, self._copied, is_mirrored=is_mirrored)
         self._enter("rebuild", now, text, mac=self._mac)
 
     def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> bool:
@@ -615,21 +601,22 @@ class PlanMachine:
 
     def _show(self, state: RecoveryState, now: float, text: str, mac: str = "", fix: str = "") -> None:
         self._shown_at, self._rereading.has_news = now, False
-        recovery = events.Recovery(
-            state=state,
-            text=text,
-            fix=fix,
-            mac=mac,
-            since=self._since,
-            requests=tuple(self._answers),
-            tokens=sum(written for _, written in self._answers.values()),
-            done=self._rereading.done,
-            total=self._rereading.total,
-            eta_s=self._rereading.eta_s(now),
-            plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
-            choices=self._choices(),
+        self._given.append(
+            events.Recovery(
+                state=state,
+                text=text,
+                fix=fix,
+                mac=mac,
+                since=self._since,
+                requests=tuple(self._answers),
+                tokens=sum(written for _, written in self._answers.values()),
+                done=self._rereading.done,
+                total=self._rereading.total,
+                eta_s=self._rereading.eta_s(now),
+                plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
+                choices=self._choices(),
+            )
         )
-        self._given.append(orders.ShowRecovery(recovery))
 
     def _choices(self) -> tuple[RecoveryChoice, ...]:
         match self.phase:
@@ -652,13 +639,11 @@ class PlanMachine:
                 self._show_stage(device_id, "ready")
             case "broken" if stage.link_gen == self.plan.plan_gen:
                 self._show_stage(device_id, "broken", detail=stage.problem.what if stage.problem else "")
-            case _:
-                pass
 
     def _show_stage(
         self, device_id: str, status: StageStatus, done_bytes: int = 0, total_bytes: int = 0, *, detail: str = ""
     ) -> None:
-        held = self._loaded(device_id)
+        held = self._loaded.get(device_id)
         weight = held.weight_bytes if held else 0
         state = StageState(
             device_id=device_id,
@@ -670,19 +655,20 @@ class PlanMachine:
         )
         if self.phase not in STOPPED and state != self._shown.get(device_id):
             self._shown[device_id] = state
-            self._given.append(orders.ShowStage(state))
+            self._given.append(state)
 
-    def _loaded(self, device_id: str) -> Loaded | None:
-        known = self._stages.get(device_id)
-        return known.loaded if known else None
+    @property
+    def _loaded(self) -> dict[str, Loaded]:
+        return {device_id: stage.loaded for device_id, stage in self._stages.items() if stage.loaded}
 
-    def _stage(self, device_id: str) -> Stage | None:
-        return next((stage for stage in self.plan.stages if stage.device_id == device_id), None)
+    @property
+    def _macs(self) -> set[str]:
+        return {stage.device_id for stage in self.plan.stages}
 
-    def _has(self, device_id: str) -> bool:
-        stages = (*self.plan.stages, *self._before.stages)
-        return any(stage.device_id == device_id for stage in stages)
+    @property
+    def _names(self) -> dict[str, str]:
+        """Those of the Macs of this split and the one that a recovery began with."""
+        return {stage.device_id: stage.peer for stage in (*self._before.stages, *self.plan.stages)}
 
     def _name(self, device_id: str) -> str:
-        stages = (*self.plan.stages, *self._before.stages)
-        return next((s.peer for s in stages if s.device_id == device_id), device_id[:8] or "the ring")
+        return self._names.get(device_id, device_id[:8] or "the ring")

@@ -35,12 +35,12 @@ def hold(problem: Problem) -> str:
     return f"{problem.what} Your conversation is safe."
 
 
-def rebuild(problem: Problem, tokens: int, macs: int, copied: str, *, is_mirrored: bool) -> str:
+def rebuild(problem: Problem, tokens: int, plan: Plan, copied: str, *, is_mirrored: bool) -> str:
     again = f"Reading {tokens:,} tokens again" if tokens else "Loading again"
     if tokens and is_mirrored:
         again = f"Reading {tokens:,} tokens again, except those mirrored,"
     first = f" Copying first: {copied}." if copied else ""
-    return f"{hold(problem)}{first} {again} on {_macs(macs)}."
+    return f"{hold(problem)}{first} {again} on {macs(plan)}."
 
 
 def wait(problem: Problem, unfit: Problem | None, gone: Sequence[str]) -> str:
@@ -64,5 +64,5 @@ def recovered(before: Plan, now: Plan, mac: str, problem: Problem, seconds: floa
     return f"All workers were restarted; continued after {took}"
 
 
-def _macs(count: int) -> str:
-    return "1 Mac" if count == 1 else f"{count} Macs"
+def macs(plan: Plan) -> str:
+    return "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"

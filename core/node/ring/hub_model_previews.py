@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from core.events import Peer, Plan
 from core.models.files.catalog import short_name
-from core.models.known.known_models import KnownModel, KnownModels, known_models
-from core.node.disks.model_inventory import ModelInventory
-from core.node.peers.peer_table import PeerTable
+from core.models.known.known_models import KnownModel, KnownModels
 from core.plan.forecast import MacSpeeds, forecast, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.plan.preview import preview_of
 from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
-
-
-class HubModelPreviews:
-    """Previews plans for models that no linked Mac has."""
-
-    def __init__(
-        self, inventory: ModelInventory, peers: PeerTable, speeds: Callable[[Sequence[Peer]], MacSpeeds]
-    ) -> None:
-        self._inventory, self._peers, self._speeds = inventory, peers, speeds
-
-    async def choices(self) -> list[ModelChoice]:
-        """Every known model that no linked Mac has any part of, the best fit first."""
-        macs = self._peers.linked()
-        held = {short_name(each.name) for each in (*self._inventory.own, *self._inventory.elsewhere(()))}
-        return await asyncio.to_thread(offered, known_models(), held, macs, self._speeds(macs))
 
 
 def offered(known: KnownModels, held: Collection[str], macs: Sequence[Peer], speeds: MacSpeeds) -> list[ModelChoice]:

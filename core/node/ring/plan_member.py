@@ -288,12 +288,8 @@ class PlanMember:
     def _forget(self) -> None:
         self._worker.plan = self._head = None
         self._keep()
-        if self._linking:
-            self._linking.cancel()
-            self._linking = None
-        if self._checking:
-            self._checking.cancel()
-            self._checking = None
+        for task in filter(None, (self._linking, self._checking)):
+            task.cancel()
 
     def _check_free(self, head: str, plan: Plan) -> None:
         """Serve one head at a time, unless it is gone, and none that has released the plan. Raises Busy, NotLoaded."""

@@ -13,8 +13,9 @@ import msgspec
 
 from core import errors
 from core.events import Peer, Plan
-from core.models.files.catalog import BrokenModel, ModelEntry
+from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.models.files.layout import Layout
+from core.models.known.known_models import known_models
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
 from core.node.base.context import NodeContext
@@ -23,6 +24,7 @@ from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.worker_state import WorkerState
+from core.node.ring.hub_model_previews import offered
 from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
@@ -101,6 +103,12 @@ class Planning:
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
+    async def known(self) -> list[ModelChoice]:
+        """Every known model that no linked Mac has any part of, the best fit first; the hub is not asked."""
+        macs = self._peers.linked()
+        held = {short_name(each.name) for each in (*self._inventory.own, *self._inventory.elsewhere(()))}
+        return await asyncio.to_thread(offered, known_models(), held, macs, self.speeds(macs))
+
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
         """Effects of loading; with `parts` also the bytes of files that each Mac would read. Raises ModelNotFound,
         BadModel, UsageError; other problems are in the preview.
@@ -112,7 +120,9 @@ class Planning:
             macs = self._macs(request)
             drafter = await self._drafter(request, entry)
             preview = await self._preview(entry, request, await self._profiles.of(entry), macs, drafter)
-            return await self._profiles.with_parts(entry, preview) if parts else preview
+            if parts and (split := preview.plan or preview.draft):
+                return msgspec.structs.replace(preview, parts=await self._profiles.parts(entry, split))
+            return preview
         except errors.MaclusterError as error:
             return PlanPreview(problem=error.problem)
 

@@ -29,7 +29,7 @@ class _ReaderState:
     """The prefill Mac's reports about `plan`."""
 
     def __init__(self, plan: Plan, plan_id: PlanId) -> None:
-        self.plan, self.id = plan, plan_id
+        self.plan, self.id, self.mac = plan, plan_id, plan.stages[1].device_id
         self.files: dict[str, str] | None = None  # if they aren't the same as this Mac's
         self.stage: HeldStage | None = None
         self.is_linking = False
@@ -62,20 +62,20 @@ class PrefillLink:
         if now:
             self._member.unlink_prefill()
             if not stays:
-                await self._mesh.send(_mac(now.plan), Release(plan_gen=now.plan.plan_gen, reason=reason))
+                await self._mesh.send(now.mac, Release(plan_gen=now.plan.plan_gen, reason=reason))
 
     async def came(self, device_id: str) -> None:
         if self._ring and self._ring.prefill and self._ring.prefill.stage.device_id == device_id and not self._now:
             await self._ask(self._ring)
 
     async def lost(self, device_id: str, problem: Problem) -> None:
-        if self._now and _mac(self._now.plan) == device_id:
+        if self._now and self._now.mac == device_id:
             self._give_up(self._now, problem)
 
     def heard(self, device_id: str, stage: HeldStage) -> None:
         """Take what the prefill Mac says about its stage; others and old plans are ignored."""
         now = self._now
-        if now is None or device_id != _mac(now.plan) or stage.plan != now.id or stage == now.stage:
+        if now is None or device_id != now.mac or stage.plan != now.id or stage == now.stage:
             return
         now.stage = stage
         if stage.problem:
@@ -86,7 +86,7 @@ class PrefillLink:
 
     def take_files(self, device_id: str, reply: FilesReply) -> None:
         now = self._now
-        if now and now.stage and device_id == _mac(now.plan) and reply.plan == now.id:
+        if now and now.stage and device_id == now.mac and reply.plan == now.id:
             now.files = reply.files
             self._tasks.spawn("Linking a prefill Mac", self._link(now, now.stage))
 
@@ -105,18 +105,18 @@ class PrefillLink:
         self.last_gen += 1
         plan_id = PlanId(self._device_id, secrets.randbits(32))
         self._now = now = _ReaderState(prefill_plan(ring, self.last_gen), plan_id)
-        if not await self._mesh.send(_mac(now.plan), PrepareStage.of(now.plan, 1, plan_id.number)):
+        if not await self._mesh.send(now.mac, PrepareStage.of(now.plan, 1, plan_id.number)):
             self._now = None  # requested again when it connects
 
     async def _link(self, now: _ReaderState, stage: HeldStage) -> None:
-        mac, port, number = _mac(now.plan), 0, now.id.number
+        port, number = 0, now.id.number
         try:
             own = await self._member.files_in(self._directory)
             if now.files is None and files_hash(own) != stage.files:
-                await self._mesh.send(mac, FilesRequest(plan=now.id))
+                await self._mesh.send(now.mac, FilesRequest(plan=now.id))
                 return
-            fault = first_fault(now.plan, {mac: stage.loaded} if stage.loaded else {})
-            problem = fault.problem if fault else other_file(now.plan, mac, own, now.files or own)
+            fault = first_fault(now.plan, {now.mac: stage.loaded} if stage.loaded else {})
+            problem = fault.problem if fault else other_file(now.plan, now.mac, own, now.files or own)
             port = await self._member.port()
         except MaclusterError as error:
             problem = error.problem
@@ -125,7 +125,7 @@ class PrefillLink:
         if problem:
             self._give_up(now, problem)
             return
-        await self._mesh.send(mac, LinkUp.of(now.plan, port, number))
+        await self._mesh.send(now.mac, LinkUp.of(now.plan, port, number))
         self._member.link_prefill(now.plan, LinkUp.of(now.plan, stage.port, number))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
@@ -139,7 +139,3 @@ class PrefillLink:
         await asyncio.sleep(wait_s)
         if ring and ring is self._ring and not self._now:
             await self._ask(ring)
-
-
-def _mac(plan: Plan) -> str:
-    return plan.stages[1].device_id

@@ -66,19 +66,16 @@ class Tracing:
             self._is_tracing = False
 
     async def handle_message(self, device_id: str, message: TraceMessage) -> None:
+        plan = self._worker.plan
         match message:
             case ClockRequest(number=number):
                 await self._mesh.send(device_id, ClockReply(number=number, at_s=monotonic()))
-            case PeerTraceRequest() if self._turns is None and self._leads(device_id):
+            case PeerTraceRequest() if self._turns is None and plan and plan.head.device_id == device_id:
                 self._tasks.spawn("Reporting a trace", self._reply(device_id, message))
             case ClockReply(number=number) | TraceReply(number=number):
                 waiting = self._asked.get((device_id, number))
                 if waiting and not waiting.done():
                     waiting.set_result(message)
-
-    def _leads(self, device_id: str) -> bool:
-        plan = self._worker.plan
-        return plan is not None and plan.head.device_id == device_id
 
     async def _reply(self, device_id: str, asked: PeerTraceRequest) -> None:
         try:

@@ -15,7 +15,6 @@ from core.node.peers.mesh import LinkEnded, MacLeft
 from core.node.peers.room import PeersRoom
 from core.node.ring import messages as wire
 from core.node.ring.disk_trimming import Trimming
-from core.node.ring.hub_model_previews import HubModelPreviews
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
 from core.node.ring.ring_trace import Tracing
@@ -42,7 +41,6 @@ class RingRoom(Room):
         self.tracing = Tracing(node, mesh, up, worker)
         self.trimming = Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, worker)
         self.planning = Planning(node, profiles, inventory, files, peers.table, worker, self.throughput, up.reported)
-        self.known = HubModelPreviews(inventory, peers.table, self.planning.speeds)
 
     def messages(self) -> Iterable[MessageRow]:
         tracing = self.tracing.handle_message
@@ -60,7 +58,7 @@ class RingRoom(Room):
     def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/plan", lambda asked: self.planning.preview(asked, parts=asked.parts), PreviewRequest),
-            route("GET", "/v1/models/known", self.known.choices),
+            route("GET", "/v1/models/known", self.planning.known),
             route("GET", "/v1/disks", self.planning.disks),
             route("POST", "/v1/trim", self.trimming.trim, TrimRequest),
             route("POST", "/v1/trace", self.tracing.trace, TraceRequest),

@@ -36,10 +36,6 @@ class MeasuredLoad(NamedTuple):
     work: PlanWork
 
     @property
-    def reads(self) -> Sequence[int]:
-        return self.work.reads
-
-    @property
     def pairs(self) -> list[tuple[str, str]]:
         macs = [stage.device_id for stage in self.plan.stages]
         return list(zip(macs, [*macs[1:], macs[0]], strict=True)) if len(macs) > 1 else []
@@ -120,7 +116,7 @@ class AnswerMeasurement:
 
     def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
         """With one Mac there are no hops; the answer's clock counts."""
-        (mac,), (read,) = self._loaded.plan.stages, self._loaded.reads
+        (mac,), (read,) = self._loaded.plan.stages, self._loaded.work.reads
         tokens, token_s = done.prompt_tokens - done.reused_tokens - done.beside_tokens, 1 / rate
         found: list[Measured] = []
         if done.tokens >= LEAST_TOKENS:
@@ -136,7 +132,7 @@ class AnswerMeasurement:
         if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
             return []
         chunks = ceil(tokens / self._loaded.plan.chunk)
-        amount, seconds = sum(self._loaded.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
+        amount, seconds = sum(self._loaded.work.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
         return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
 
     def _adding_up(self, done: RequestDone, token_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
@@ -176,7 +172,7 @@ class AnswerMeasurement:
         if tokens > LEAST_TOKENS or read < LEAST_TOKENS:
             return []
         found = []
-        for stage, weights, hop, step in zip(plan.stages, self._loaded.reads, first.hops, steps, strict=True):
+        for stage, weights, hop, step in zip(plan.stages, self._loaded.work.reads, first.hops, steps, strict=True):
             computed_s = hop.compute_s - tokens * step.computed_s
             # a head that has the last layers computes when the work is back, after its own sample
             if computed_s > 0 and (stage is not plan.head or departing(plan).runs):
@@ -199,7 +195,7 @@ class AnswerMeasurement:
         left_s = max(0.0, token_s - sum(step.computed_s + step.spent_s for step in steps))
         share = min(1.0, left_s / trips_s) if trips_s else 0.0
         found = [Measured(curve_name("lead", self._loaded.plan.head.device_id), 1, max(0.0, left_s - share * trips_s))]
-        for stage, weights, hop, step in zip(stages, self._loaded.reads, hops, steps, strict=True):
+        for stage, weights, hop, step in zip(stages, self._loaded.work.reads, hops, steps, strict=True):
             found += _step_of(stage.device_id, weights, step.computed_s)
             found.append(Measured(_hop_name(hop), step.size, step.spent_s + share * _trip(hop)))
         return found

@@ -19,7 +19,6 @@ from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.files.sandbox import TRY_AGAIN, Job, run_child
 from core.models.slicing.split_profile import SplitProfile
-from core.requests.plans import PlanPreview
 from core.settings import MIB, Home
 from core.trust.file_formats import JsonFile
 from core.trust.private_files import private_folder
@@ -65,15 +64,10 @@ class SplitProfiles:
                 self._found[entry.fingerprint] = _checked(_FILE.read(self._file(entry)), entry)
         return self._found.get(entry.fingerprint)
 
-    async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
-        plan = preview.plan or preview.draft
-        return msgspec.structs.replace(preview, parts=await self.parts(entry, plan)) if plan else preview
-
     async def parts(self, entry: ModelEntry, plan: Plan) -> tuple[FileParts, ...]:
         ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
-        return await self.slices(
-            entry, tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
-        )
+        slices = [f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True)]
+        return await self.slices(entry, tuple(slices))
 
     async def slices(self, entry: ModelEntry, slices: tuple[str, ...]) -> tuple[FileParts, ...]:
         """Bytes that each of `slices` reads of the model's files, in the form of `core.models.slicing.examine`.

@@ -34,11 +34,12 @@ class Lack(NamedTuple):
     parts: FileParts
 
 
-class Undelivered(NamedTuple):
-    """The Mac that did not get its files, and why."""
+class Undelivered(Exception):
+    """A Mac did not get its files."""
 
-    device_id: str
-    problem: Problem
+    def __init__(self, device_id: str, problem: Problem) -> None:
+        super().__init__(device_id, problem)
+        self.device_id, self.problem = device_id, problem
 
 
 class StageFiles:
@@ -86,29 +87,26 @@ class StageFiles:
             for stage in plan.stages
         )
 
-    async def bring(self, plan: Plan, lacks: Sequence[Lack], show: Callable[[Transfer], None]) -> Undelivered | None:
-        try:
-            await together(self._bring_one(plan, lack, show) for lack in lacks)
-        except _Failed as failed:
-            return failed.what
-        return None
+    async def bring(self, plan: Plan, lacks: Sequence[Lack], show: Callable[[Transfer], None]) -> None:
+        """Raises Undelivered."""
+        await together(self._bring_one(plan, lack, show) for lack in lacks)
 
     async def is_compared(self, directory: Path) -> bool:
         return not await self._comparison.is_due(directory)
 
-    async def compare(self, plan: Plan, directory: Path, show: Callable[[int, int], None]) -> Undelivered | None:
+    async def compare(self, plan: Plan, directory: Path, show: Callable[[int, int], None]) -> None:
+        """Raises Undelivered."""
         try:
             await self._comparison.ensure(directory, plan.fingerprint, tell=show)
         except MaclusterError as error:
-            return Undelivered(self._inventory.own_id, error.problem)
-        return None
+            raise Undelivered(self._inventory.own_id, error.problem) from error
 
     async def _bring_one(self, plan: Plan, lack: Lack, show: Callable[[Transfer], None]) -> None:
         wanted = CopyRequest(fingerprint=plan.fingerprint, to=(lack.device_id,), parts=lack.parts)
         try:
             await self._transfers.bring(wanted, show)
         except MaclusterError as error:
-            raise _Failed(Undelivered(lack.device_id, error.problem)) from error
+            raise Undelivered(lack.device_id, error.problem) from error
 
     def words(self, lacks: Sequence[Lack]) -> str:
         """ "1.2 GB (layers 4–7) to mbp and 0.3 GB (layer 9) to mini, about 40 s", by the speed of the last copies;
@@ -121,9 +119,3 @@ class StageFiles:
             return what
         seconds = max(lack.nbytes / rate for lack, rate in zip(named, rates, strict=True))
         return f"{what}, about " + (f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min")
-
-
-class _Failed(Exception):
-    def __init__(self, what: Undelivered) -> None:
-        super().__init__(what)
-        self.what = what

@@ -124,10 +124,8 @@ async def start_worker(
 
 
 async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
-    is_over = False
     try:
         await reading
-        is_over = True
-    finally:
-        if not is_over:
-            kill(process)
+    except BaseException:
+        kill(process)
+        raise

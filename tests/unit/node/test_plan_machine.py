@@ -149,7 +149,7 @@ def test_links_wait_for_the_last_word_of_the_slowest_mac(missing: str) -> None:
 def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
     macs = loading(plan_of(3))
     macs.checked(0)
-    assert of_kind(macs.checked(1, "b" * 64), AskFiles) == [AskFiles(macs.machine.plan, mac_id(1))]
+    assert of_kind(macs.checked(1, "b" * 64), AskFiles) == [AskFiles(macs.machine.plan, 1)]
     macs.machine.differs(mac_id(7), FILES, {})
     assert macs.step() == [], "a Mac outside the plan"
     macs.machine.differs(mac_id(1), FILES, {**FILES, "model.safetensors": "b" * 64})

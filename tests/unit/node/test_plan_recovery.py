@@ -24,7 +24,7 @@ from core.errors import (
 )
 from core.events import Plan, Recovery, RecoveryChoice
 from core.link.liveness import DEAD_S
-from core.node.plans.orders import CancelAnswers, End, Free, Link, Order, Rebuild, Seek, ShowRecovery
+from core.node.plans.orders import CancelAnswers, End, Free, Link, Order, Rebuild, Seek
 from core.node.plans.plan_machine import (
     BACK_OFF_S,
     BACK_S,
@@ -80,7 +80,7 @@ class Recovering:
         found: list[Action] = []
         for order in given:
             match order:
-                case ShowRecovery() | Free() | CancelAnswers() | End():
+                case Recovery() | Free() | CancelAnswers() | End():
                     found.append(order)
                 case Seek(without=without):
                     found.append(Seek(0, without))
@@ -126,7 +126,7 @@ class Recovering:
         self.macs.now, self.macs.answers = now, answers
         given = [*self.macs.load_all(), *self.macs.link_all()]
         self.machine.proved(self.plan.plan_gen, PROOF)
-        shown = [order for order in given if isinstance(order, ShowRecovery)]
+        shown = [order for order in given if isinstance(order, Recovery)]
         return [*shown, *self.step(now)]
 
     def progressed(self, now: float) -> None:
@@ -146,11 +146,11 @@ class Recovering:
 
 
 def told(actions: Sequence[Action]) -> list[Recovery]:
-    return [one.recovery for one in actions if isinstance(one, ShowRecovery)]
+    return [one for one in actions if isinstance(one, Recovery)]
 
 
 def done(actions: Sequence[Action]) -> list[Action]:
-    return [action for action in actions if not isinstance(action, ShowRecovery)]
+    return [action for action in actions if not isinstance(action, Recovery)]
 
 
 def lose(machine: Recovering, device_id: str = B, now: float = 0.0) -> list[Action]:
@@ -191,13 +191,13 @@ def test_a_mac_that_is_silent_for_a_moment_costs_nothing() -> None:
 def test_a_lost_stage_is_planned_anew_loaded_and_read_again() -> None:
     machine = Recovering(PLAN)
     shown, seek = lose(machine, now=1.0)
-    assert isinstance(shown, ShowRecovery)
-    assert (shown.recovery.state, shown.recovery.mac, shown.recovery.requests) == ("hold", B, ("r1", "r2"))
-    assert (shown.recovery.tokens, shown.recovery.since) == (10, 1.0)
+    assert isinstance(shown, Recovery)
+    assert (shown.state, shown.mac, shown.requests) == ("hold", B, ("r1", "r2"))
+    assert (shown.tokens, shown.since) == (10, 1.0)
     assert seek == Seek(0, frozenset())
     shown, rebuild = machine.found(OTHER, 1.1)
-    assert isinstance(shown, ShowRecovery)
-    assert (shown.recovery.state, shown.recovery.plan, rebuild) == ("rebuild", OTHER, Rebuild(OTHER))
+    assert isinstance(shown, Recovery)
+    assert (shown.state, shown.plan, rebuild) == ("rebuild", OTHER, Rebuild(OTHER))
     (ready,) = told(machine.ready(ASKED, 5.0))
     assert (ready.state, ready.total, ready.eta_s) == ("rebuild", 160, None)
     assert machine.read("r1", 40, 5.0 + SHOW_EVERY_S / 2) == [], "not each chunk is shown"
@@ -247,8 +247,8 @@ def test_a_broken_link_is_made_anew() -> None:
 def test_a_mac_that_is_back_with_what_it_held_is_only_linked() -> None:
     machine = waiting()
     shown, relink = machine.linked(B, 4.0)
-    assert isinstance(shown, ShowRecovery)
-    assert (shown.recovery.state, relink) == ("resume", RELINK)
+    assert isinstance(shown, Recovery)
+    assert (shown.state, relink) == ("resume", RELINK)
     assert [shown.state for shown in told(machine.ready(ASKED, 5.0))] == ["running"]
 
 
@@ -331,9 +331,9 @@ def test_every_attempt_waits_longer_and_the_last_one_parks() -> None:
         machine.found(PLAN, at)
         now = at + 1.0
     shown, end = machine.lost(B, DIED, ASKED, now)
-    assert isinstance(shown, ShowRecovery)
+    assert isinstance(shown, Recovery)
     assert isinstance(end, End)
-    assert (machine.state, shown.recovery.state, end.problem, end.shown.kind) == ("parked", "parked", DIED, "Parked")
+    assert (machine.state, shown.state, end.problem, end.shown.kind) == ("parked", "parked", DIED, "Parked")
 
 
 def test_a_token_forgives_earlier_attempts_and_strikes() -> None:
@@ -381,15 +381,15 @@ def test_the_head_is_always_asked() -> None:
 def test_without_trust_nothing_goes_on_by_itself(error: type[MaclusterError], make: Callable[[], Recovering]) -> None:
     machine, problem = make(), error("mac1 was revoked.").problem
     shown, end = machine.lost(B, problem, ASKED, 1.0)
-    assert isinstance(shown, ShowRecovery)
-    assert (shown.recovery.state, end) == ("running", End(problem, problem))
+    assert isinstance(shown, Recovery)
+    assert (shown.state, end) == ("running", End(problem, problem))
 
 
 def test_an_hour_in_vain_is_parked() -> None:
     machine = waiting()
     machine.tick(ASKED, WAIT_S - 1)
     machine.unfit(UNFIT, WAIT_S - 1)
-    assert [type(action) for action in machine.tick(ASKED, WAIT_S + 1)] == [ShowRecovery, End]
+    assert [type(action) for action in machine.tick(ASKED, WAIT_S + 1)] == [Recovery, End]
     assert machine.state == "parked"
 
 
@@ -412,13 +412,13 @@ def test_only_what_is_to_be_chosen_is_heeded(make: Callable[[], Recovering], cho
 def test_whoever_would_rather_wait_gets_no_other_plan_until_they_say_so() -> None:
     machine = rebuilding()
     free, shown = machine.chose("wait", ASKED, 1.0)
-    assert isinstance(shown, ShowRecovery)
-    assert (free, shown.recovery.state) == (Free(), "wait")
-    assert shown.recovery.choices == ("wait", "replan", "save", "stop")
+    assert isinstance(shown, Recovery)
+    assert (free, shown.state) == (Free(), "wait")
+    assert shown.choices == ("wait", "replan", "save", "stop")
     assert done(machine.tick(ASKED, SEEK_EVERY_S + 1)) == [Seek(0, frozenset())]
     (shown,) = machine.found(plan_of(1, plan_gen=300), SEEK_EVERY_S + 1)
-    assert isinstance(shown, ShowRecovery)
-    assert (shown.recovery.state, shown.recovery.plan) == ("wait", plan_of(1, plan_gen=300)), "it says what could be"
+    assert isinstance(shown, Recovery)
+    assert (shown.state, shown.plan) == ("wait", plan_of(1, plan_gen=300)), "it says what could be"
     assert done(machine.chose("replan", ASKED, 7.0)) == [Seek(0, frozenset())]
     assert done(machine.found(OTHER, 7.1)) == [Rebuild(OTHER)]
 
@@ -545,7 +545,7 @@ def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
         actions: list[Action] = getattr(machine, call)(*data.draw(CALLS[call]), now)
         for action in actions:
             match action:
-                case ShowRecovery(recovery=recovery):
+                case Recovery() as recovery:
                     shown = recovery.state
                     assert recovery.done <= recovery.total or not recovery.total
                 case Seek():

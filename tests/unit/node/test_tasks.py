@@ -11,7 +11,6 @@ from pathlib import Path
 from weakref import ref
 
 import pytest
-from msgspec.structs import replace
 
 import core.node
 from core.address import Place
@@ -99,12 +98,9 @@ async def link(parts: NodeParts) -> None:
     await parts.ring.member.link_own(plan, LinkUp.of(plan, 1))
 
 
-async def lead(parts: NodeParts, *, lacks: tuple[Lack, ...] = (), own: bool = False) -> PlanMachine:
-    """Begin a plan of this node and another Mac."""
-    plan = plan_of(2)
-    if own:
-        plan = replace(plan, stages=(replace(plan.head, device_id=parts.node.own_id), plan.stages[1]))
-    return await parts.plans.driver._lead(Planned(plan, Path(), verify=False, lacks=lacks))
+async def lead(parts: NodeParts, *, lacks: tuple[Lack, ...] = ()) -> PlanMachine:
+    """Begin a plan of two Macs."""
+    return await parts.plans.driver._lead(Planned(plan_of(2), Path(), verify=False, lacks=lacks))
 
 
 def gives(*given: Order) -> Trigger:
@@ -122,10 +118,6 @@ async def load_again(parts: NodeParts) -> None:
 
 async def load_what_lacks(parts: NodeParts) -> None:
     await lead(parts, lacks=(Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=()),))
-
-
-async def prepare_own(parts: NodeParts) -> None:
-    await lead(parts, own=True)
 
 
 ESSENTIAL = {
@@ -168,7 +160,6 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "Loading again": (PlanDriver, "_take_over", load_again),
     "What a plan lacks": (PlanDriver, "_bring", load_what_lacks),
     "Orders of a plan": (PlanDriver, "_send", gives(Prepare(plan_of(2), 1))),
-    "Preparing this Mac's stage": (PlanDriver, "_prepare_own", prepare_own),
 }
 MAY_CREATE = {  # these await their tasks, retry after any failure, or hold all other tasks
     "base/tasks.py",
