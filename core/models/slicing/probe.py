@@ -1,12 +1,14 @@
 """Traces one lazy forward of a whole model, computing nothing, to learn the structure of its family.
 
 Finds the order of the layers, the cache of each, the arrays passed between them, and the parameters read before the
-first and after the last layer; from these, the legal cuts.
+first and after the last layer; from these, the legal cuts. Layers that share a cache, keys or another unsent value stay
+together: some borrow the keys of an earlier layer, as in gemma.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,8 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, UnsupportedModel
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.cut_restrictions import cuts_at_borrowed_keys, forbidden_cuts
-from core.models.slicing.forward_tracer import Call, ForwardTracer, side_inputs
+from core.models.slicing.forward_tracer import Call, ForwardTracer, ids, is_float, side_inputs
 
 
 class ModelProbe:
@@ -79,7 +80,7 @@ class ModelProbe:
             return "it keeps a cache that belongs to none of its layers"
         if not all(call.is_plain for call in calls):
             return "its layers pass on something other than arrays with one entry per token"
-        aside = cuts_at_borrowed_keys(calls)
+        aside = _cuts_at_borrowed_keys(calls)
         sides = side_inputs(calls)
         if aside is None or sides is None:
             return "its layers read values whose origin is not clear"
@@ -89,7 +90,8 @@ class ModelProbe:
         sent.append(sent[-1] if sent else frozenset({0}))
         behind = [self.sides_behind(cut) for cut in range(1, self.layers + 1)]
         self.boundaries = [Boundary(c.value, s, b) for c, s, b in zip(calls, sent, behind, strict=True)]
-        self.cuts = frozenset(range(1, self.layers + 1)) - forbidden_cuts(calls, aside)
+        shared = _cuts_at_shared_caches(calls) | _cuts_at_far_reads(calls) | aside
+        self.cuts = frozenset(range(1, self.layers + 1)) - shared
         return "" if self.layers in self.cuts and len(self.cuts) > 1 else "all its layers share state"
 
 
@@ -126,3 +128,53 @@ def _sent(call: Call, after: Call) -> frozenset[int]:
     """Leaves of a return value that the next layer reads; always with the first, which some families scale between."""
     read = {id(array) for array in after.given}
     return frozenset({0} | {i for i, a in enumerate(call.made) if id(a) in read and row_axis(a) is not None})
+
+
+def _cuts_at_shared_caches(calls: list[Call]) -> set[int]:
+    """Cuts between two layers that use the same cache."""
+    illegal: set[int] = set()
+    first: dict[int, int] = {}
+    for call in calls:
+        if call.cache is not None:
+            illegal.update(range(first.setdefault(call.cache, call.layer) + 1, call.layer + 1))
+    return illegal
+
+
+def _cuts_at_far_reads(calls: list[Call]) -> set[int]:
+    """Cuts that a value would have to skip: an array that is read later than in the next layer or isn't per token (an
+    earlier layer's keys, which grow with the context), or an entry of a dict that layers share.
+    """
+    illegal: set[int] = set()
+    made: dict[int, tuple[int, bool]] = {}
+    written: dict[Any, int] = {}
+    for call in calls:
+        for array in call.given:
+            if id(array) in made:
+                source, travels = made[id(array)]
+                illegal.update(range(source + 1, call.layer + 1) if not travels else range(source + 1, call.layer))
+        made.update((id(array), (call.layer, row_axis(array) is not None)) for array in call.made)
+        for key in call.read & written.keys():
+            illegal.update(range(written[key] + 1, call.layer + 1))
+        written.update(dict.fromkeys(call.written, call.layer))
+    return illegal
+
+
+def _cuts_at_borrowed_keys(calls: list[Call]) -> set[int] | None:
+    """Cuts between a layer and a later one that gets its keys through outside code; None if their source is unknown."""
+    owner = {call.cache: call.layer for call in calls if call.cache is not None}
+    illegal: set[int] = set()
+    known = ids(calls[0].given)
+    sources: set[int] = set()
+    for call in calls:
+        sources |= call.touched
+        for array in call.given:
+            if id(array) not in known and _looks_like_keys(array):
+                if not sources:
+                    return None
+                illegal.update(range(min(owner[c] for c in sources) + 1, call.layer + 1))
+        known |= ids(call.made)
+    return illegal
+
+
+def _looks_like_keys(array: mx.array) -> bool:
+    return array.ndim == 4 and array.shape[-1] != POSITIONS and row_axis(array) is None and is_float(array)
