@@ -192,7 +192,7 @@ class PlanMachine:
 
     def differs(self, device_id: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
         """The hashes of the files of a Mac that has other ones than this Mac."""
-        if problem := other_file(self.plan, device_id, ours, theirs):
+        if self._stage(device_id) and (problem := other_file(self.plan, device_id, ours, theirs)):
             self._lose(device_id, problem)
 
     def proving(self, now: float) -> None:

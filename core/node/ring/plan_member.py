@@ -207,7 +207,7 @@ class PlanMember:
         plan, head = self._worker.plan, self._head
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
-            await self._lose(problem)
+            await self.lose(problem)
             await self._supervisor.replace()
 
     async def reported(self, report: messages.StageEvent) -> None:
@@ -229,10 +229,7 @@ class PlanMember:
             case worker.LinkBroken(plan_gen=gen, problem=problem) if gen == self._worker.plan.plan_gen:
                 await self._change(self._head, phase="broken", problem=problem)
 
-    async def worker_died(self, problem: Problem) -> None:
-        await self._lose(problem)
-
-    async def _lose(self, problem: Problem) -> None:
+    async def lose(self, problem: Problem) -> None:
         """Forget the plan, and report that to its head."""
         head = self._head
         self._forget()
@@ -243,7 +240,7 @@ class PlanMember:
         plan, directory = load.plan, Path(load.directory)
         before, led = self._worker.plan, self._head
         if before and led and led != head:  # the other head would wait for ever
-            await self._lose(NotLoaded("It loads another model now.").problem)
+            await self.lose(NotLoaded("It loads another model now.").problem)
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, load.index
         self._first_gen, self._directory = plan.plan_gen, directory

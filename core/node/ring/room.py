@@ -120,7 +120,7 @@ class RingRoom(Room):
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
         self.node.journal.error(ended.error.what)
-        self.node.tasks.spawn_essential("The end of the worker", self.member.worker_died(ended.error.problem))
+        self.node.tasks.spawn_essential("The end of the worker", self.member.lose(ended.error.problem))
 
     def _distrusted(self, plan: PlanDistrusted) -> None:
         self.node.tasks.spawn_essential("Leaving a plan", self.member.distrust(plan.problem))

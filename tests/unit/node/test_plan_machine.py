@@ -150,6 +150,8 @@ def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
     macs = loading(plan_of(3))
     macs.checked(0)
     assert of_kind(macs.checked(1, "b" * 64), AskFiles) == [AskFiles(macs.machine.plan, mac_id(1))]
+    macs.machine.differs(mac_id(7), FILES, {})
+    assert macs.step() == [], "a Mac outside the plan"
     macs.machine.differs(mac_id(1), FILES, {**FILES, "model.safetensors": "b" * 64})
     given = macs.step()
     (lost,), (end,) = of_kind(given, Lost), of_kind(given, End)

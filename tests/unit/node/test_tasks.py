@@ -157,7 +157,7 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
         "reported",
         said(WorkerReported(Linked(plan_gen=1, way=NetworkPath("10.0.0.7")))),
     ),
-    "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
+    "The end of the worker": (PlanMember, "lose", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
     "Linking the ring": (PlanMember, "_link_in_time", link),
     "The end of a plan": (PlanDriver, "distrusted", said(DISTRUSTED)),
