@@ -17,12 +17,11 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
-from core.link.accept_loop import accept_connections
 from core.link.connection_admission import ConnectionAdmission, HandshakeProgress
 from core.link.control_handshake import acceptor_handshake, dialler_handshake
 from core.link.data_link import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
-from core.link.listener import caller_address, open_listener
+from core.link.listener import accept_connections, caller_address, open_listener, readable
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S, Kind
@@ -281,15 +280,9 @@ class ControlServer:
 
     async def _first_word(self, sock: socket.socket) -> bool:
         """Wait for the first byte. False if the other end hung up, as path measurements do. Raises OSError."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        spoke = asyncio.Event()
-        loop.add_reader(sock, spoke.set)
-        try:
-            async with asyncio.timeout(TLS_TIMEOUT_S):
-                await spoke.wait()
-        finally:
-            loop.remove_reader(sock)
-        if task in self._handshakes:
+        async with asyncio.timeout(TLS_TIMEOUT_S):
+            await readable(sock)
+        if (task := asyncio.current_task()) in self._handshakes:
             self._handshakes[task] = monotonic() + GRACE_S
         return bool(sock.recv(1, socket.MSG_PEEK))
 

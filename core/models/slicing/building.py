@@ -23,7 +23,7 @@ from core.errors import BadModel, UnsupportedModel
 from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_folder import ModelFolder
 from core.models.files.safetensors import SafetensorsHeader
-from core.models.files.suitability import check_architecture
+from core.models.files.suitability import check_architecture, unknown_architecture
 from core.models.slicing.tensor_sources import origins
 
 # errors of mlx, mlx-lm and Python's parsers for malformed files
@@ -83,9 +83,8 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
     for file, header in headers.items():
         for name, tensor in header.tensors.items():
             if tensor.dtype in _UNREADABLE:
-                raise UnsupportedModel(
-                    f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.", OTHER_VERSION
-                )
+                what = f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read."
+                raise UnsupportedModel(what, OTHER_VERSION)
 
 
 class _BuildTracer:
@@ -106,10 +105,7 @@ class _BuildTracer:
             self.family, arguments = mlx_utils._get_classes(config)
         # one module of mlx-lm calls exit() if an optional package is missing
         except (ValueError, AttributeError, SystemExit) as error:
-            raise UnsupportedModel(
-                f"mlx-lm on this Mac does not know the architecture {self._architecture!r} of {self._name}.",
-                "Choose another model, or wait for a version of macluster that knows it.",
-            ) from error
+            raise unknown_architecture(self._architecture, self._name) from error
         self._at_fault = f"config.json does not describe a model of the architecture {self._architecture!r}"
         return self._traced(self.family), arguments
 
@@ -130,21 +126,15 @@ class _BuildTracer:
     def _check_fit(self, asked: Mapping[str, mx.array], given: Mapping[str, mx.array]) -> None:
         """Raise BadModel unless the weights have the model's names and shapes."""
         if missing := [path for path in asked if path not in given]:
-            raise BadModel(
-                f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for.",
-                _OTHER_MODEL,
-            )
+            what = f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for."
+            raise BadModel(what, _OTHER_MODEL)
         if extra := sorted(given.keys() - asked.keys()):
-            raise BadModel(
-                f"{self._source(given[extra[0]])}{_and_more(extra)}, which config.json has no place for.", _OTHER_MODEL
-            )
+            what = f"{self._source(given[extra[0]])}{_and_more(extra)}, which config.json has no place for."
+            raise BadModel(what, _OTHER_MODEL)
         for path, array in asked.items():
             if array.shape != given[path].shape:
-                raise BadModel(
-                    f"{self._source(given[path])}, which makes {path!r} {list(given[path].shape)}; "
-                    f"config.json asks for {list(array.shape)}.",
-                    _OTHER_MODEL,
-                )
+                made = f"{self._source(given[path])}, which makes {path!r} {list(given[path].shape)}"
+                raise BadModel(f"{made}; config.json asks for {list(array.shape)}.", _OTHER_MODEL)
 
     def _source(self, array: mx.array) -> str:
         """First part of a sentence about the first tensor that `array` is made of."""

@@ -29,7 +29,7 @@ class ModelProbe:
         self.layer_paths = [paths[id(layer)] for layer in layers]  # parameter path of each layer
         caches = make_prompt_cache(model)
         tracer = ForwardTracer(caches)
-        outside = [(p, m) for p, m in model.named_modules() if not self.is_inside(p)]
+        outside = [(p, m) for p, m in model.named_modules() if self.layer_of(p) is None]
         with tracer.on(outside, layers):
             logits = model(mx.zeros((ROWS, POSITIONS), mx.int32), cache=caches)
         self.vocab = int(logits.shape[-1])
@@ -59,9 +59,6 @@ class ModelProbe:
         """Side inputs, by number, read by layers from `cut` on."""
         return {n: side for n, side in self._sides.items() if side.last >= cut}
 
-    def is_inside(self, path: str) -> bool:
-        return self.layer_of(path) is not None
-
     def layer_of(self, path: str) -> int | None:
         for layer, prefix in enumerate(self.layer_paths):
             if path == prefix or path.startswith(prefix + "."):
@@ -90,8 +87,8 @@ class ModelProbe:
         sent.append(sent[-1] if sent else frozenset({0}))
         behind = [self.sides_behind(cut) for cut in range(1, self.layers + 1)]
         self.boundaries = [Boundary(c.value, s, b) for c, s, b in zip(calls, sent, behind, strict=True)]
-        shared = _cuts_at_shared_caches(calls) | _cuts_at_far_reads(calls) | aside
-        self.cuts = frozenset(range(1, self.layers + 1)) - shared
+        forbidden = _cuts_at_shared_caches(calls) | _cuts_at_far_reads(calls) | aside
+        self.cuts = frozenset(range(1, self.layers + 1)) - forbidden
         return "" if self.layers in self.cuts and len(self.cuts) > 1 else "all its layers share state"
 
 
@@ -111,17 +108,13 @@ def check_cuts(probe: ModelProbe, start: int, stop: int, *, embed: bool, output:
     if not edges and not apart:
         return
     if probe.unsplittable:
-        raise UnsupportedModel(
-            f"This model cannot be split over several Macs: {probe.unsplittable}.",
-            "Load it on one Mac, or choose another model.",
-        )
+        what = f"This model cannot be split over several Macs: {probe.unsplittable}."
+        raise UnsupportedModel(what, "Load it on one Mac, or choose another model.")
     for cut in sorted(edges | ({probe.layers} if apart else set())):
         if cut not in probe.cuts:
             legal = ", ".join(str(c) for c in sorted(legal_cuts(probe)))
-            raise IllegalCut(
-                f"This model cannot be cut before layer {cut}, because layers on both sides share state.",
-                f"It can be cut before layers {legal}." if legal else "Load it on one Mac.",
-            )
+            what = f"This model cannot be cut before layer {cut}, because layers on both sides share state."
+            raise IllegalCut(what, f"It can be cut before layers {legal}." if legal else "Load it on one Mac.")
 
 
 def _sent(call: Call, after: Call) -> frozenset[int]:
