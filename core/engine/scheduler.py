@@ -346,7 +346,7 @@ class Scheduler:
             return None
         self._chunks += 1
         self._owed = {name for name, other in rows_by_id.items() if other.is_in_lane}
-        lane = self._table.reads_in(min(unread, key=turn_of).request_id)
+        lane = self._table.lane_of(min(unread, key=turn_of).request_id)
         rows = [rows_by_id[name] for name in lane.rows]
         positions = tuple(row.position for row in rows)
         most = chunk_behind(max(positions), self.chunk)

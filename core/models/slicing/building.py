@@ -8,8 +8,10 @@ name no file.
 from __future__ import annotations
 
 import glob
+import io
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +26,6 @@ from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_folder import ModelFolder
 from core.models.files.safetensors import SafetensorsHeader
 from core.models.files.suitability import check_architecture, unknown_architecture
-from core.models.slicing.tensor_sources import origins
 
 # errors of mlx, mlx-lm and Python's parsers for malformed files
 FAILURES: Final = (
@@ -35,6 +36,10 @@ _UNREADABLE: Final = ("F8_E5M2", "F64")
 _OTHER_MODEL: Final = (
     "config.json and the weights don't belong together: download the model again, or choose another version of it."
 )
+
+
+# mlx names an operation in the text of its graph by its address, which is valid as long as an array made by it exists
+_PROMISE: Final = re.compile(r"^\{ (\d+) \[label =\"Load\"", re.MULTILINE)
 
 
 class Built(NamedTuple):
@@ -152,3 +157,19 @@ class _BuildTracer:
 
 def _and_more(paths: list[str]) -> str:
     return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+
+
+# a family's `sanitize` may rename, stack or split tensors, or undo fp8: it leaves each array as a graph of lazy reads
+def origins(tensors: Mapping[str, mx.array], arrays: Iterable[mx.array]) -> frozenset[str]:
+    """Names of the `tensors` (as returned by `mx.load`) that are read when `arrays` are evaluated. A tensor that was
+    already evaluated is no longer in the graph; it counts, because building the arrays needed it.
+    """
+    promises = {name: _promises([tensor]) for name, tensor in tensors.items()}
+    wanted = _promises(arrays)
+    return frozenset(name for name, own in promises.items() if not own or own & wanted)
+
+
+def _promises(arrays: Iterable[mx.array]) -> set[str]:
+    text = io.StringIO()
+    mx.export_to_dot(text, *arrays)
+    return set(_PROMISE.findall(text.getvalue()))

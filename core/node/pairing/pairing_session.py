@@ -9,10 +9,13 @@ import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from core.errors import LinkError, MaclusterError, OtherVersion, PairingError
+from core.events import PairingChanged
 from core.link.listener import plain_host
 from core.link.tls_stream import connect_arguments
 from core.node.base.message_table import read_clean
@@ -28,7 +31,7 @@ from core.trust.roster.bundle import decode_bundle
 from core.trust.roster.format import Member, Roster, decode
 from core.trust.roster.store import RosterStore
 
-Confirm = Callable[[pairing.PairingView], Awaitable[str]]
+Confirm = Callable[[PairingChanged], Awaitable[str]]
 
 MESSAGE_S: Final = 10.0
 MAX_NOTE: Final = MAX_CONTROL_BODY + 32
@@ -109,15 +112,15 @@ class PairingSession:
     chosen: str | None = None
     greeting: Greeting = field(default_factory=own_greeting)
 
-    def check_version(self, view: pairing.PairingView, theirs: Greeting) -> None:
+    def check_version(self, view: PairingChanged, theirs: Greeting) -> None:
         """Refuse a Mac whose messages this one won't understand, before anybody types digits. Raises OtherVersion."""
-        apart = why_apart(view.peer_name, theirs, self.greeting)
+        apart = why_apart(view.peer, theirs, self.greeting)
         if apart and wire_between(theirs, self.greeting) is None:
             raise OtherVersion(apart.what, apart.fix)
 
-    def check_chosen(self, view: pairing.PairingView) -> None:
-        if self.chosen is not None and view.peer_text_id != self.chosen:
-            what = f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]})."
+    def check_chosen(self, view: PairingChanged) -> None:
+        if self.chosen is not None and view.device_id != self.chosen:
+            what = f"Another Mac than the chosen one answered: {view.peer} ({view.device_id[:8]})."
             raise PairingError(what, "If that is the one you want, choose it.")
 
     async def finish(
