@@ -25,8 +25,6 @@ PATIENCE_S: Final = 120.0
 
 # ValueError: an item under our name that is no UTF-8, so none of ours.
 _REFUSED: Final = (KeyringError, ValueError, OSError)
-# What a keyring.cfg or an environment variable that names no proper back end makes of `get_keyring`.
-_MISCONFIGURED: Final = (*_REFUSED, ImportError, AttributeError, TypeError, RuntimeError, configparser.Error)
 
 # what Apple's number in the words of keyring means to a person, and what to do
 _MEANING: Final = {
