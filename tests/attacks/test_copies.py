@@ -48,6 +48,7 @@ from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.maker import make_model
 from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
+from tests.support.rooms import room_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 from tui.state.disks import transfer_words
@@ -419,8 +420,7 @@ async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(messag
     node: Any = SimpleNamespace(tasks=SimpleNamespace(spawn=lambda *_: None))
     table = MessageTable(lambda: store.forked)
     peers: Any = SimpleNamespace(node=node, mesh=SimpleNamespace(messages=tuple), speed=part, logs=part)
-    disks: Any = DisksRoom.__new__(DisksRoom)
-    vars(disks).update(node=node, transfers=part, copies=part, inventory=part, comparison=part)
+    disks = room_of(DisksRoom, node=node, transfers=part, copies=part, inventory=part, comparison=part)
     table.add_rows([*PeersRoom.messages(peers), *disks.messages()])
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked

@@ -65,6 +65,7 @@ from tests.simulator.network import Network
 from tests.simulator.program import Program
 from tests.simulator.stand_ins import Models, Rosters, read_tokenizer
 from tests.simulator.worker import Worker
+from tests.support.rooms import room_of
 
 
 class _Bus(Bus):
@@ -174,9 +175,9 @@ class Node:
         relay = Relay(mesh, elsewhere, tasks, bus.now.name_of, answers.opening.check_trust)
         answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.opening.check_trust, is_on=False)
-        none = cast(Any, None)
         rooms = (
-            PeersRoom(
+            room_of(
+                PeersRoom,
                 node=node,
                 worker=worker,
                 sightings=sightings,
@@ -186,45 +187,41 @@ class Node:
                 elsewhere=elsewhere,
                 table=peers,
                 paths=paths,
-                discovery=none,
-                search=none,
                 speed=speed,
                 logs=PeerLogs(node, mesh),
-                check=none,
             ),
-            TrustRoom(node=node, enforcement=enforcement, commands=trust),
-            DisksRoom(
+            room_of(TrustRoom, node=node, enforcement=enforcement, commands=trust),
+            room_of(
+                DisksRoom,
                 node=node,
                 models=models,
                 inventory=inventory,
                 copies=copies,
                 transfers=transfers,
                 comparison=models,
-                conversations=none,
             ),
-            RingRoom(
+            room_of(
+                RingRoom,
                 node=node,
                 supervisor=supervisor,
                 member=member,
                 files=files,
                 tracing=tracing,
-                trimming=none,
                 throughput=throughput,
                 planning=planning,
-                known=none,
             ),
-            AnswersRoom(node=node, answers=answers, sessions=sessions),
-            PlansRoom(
+            room_of(AnswersRoom, node=node, answers=answers, sessions=sessions),
+            room_of(
+                PlansRoom,
                 node=node,
                 elsewhere=elsewhere,
                 peers=peers,
                 worker=worker,
                 planning=planning,
                 driver=self.plans,
-                advisor=none,
                 prefill=prefill,
             ),
-            RelayRoom(node=node, answers=answers, chat=none, relay=relay, server=relay_server),
+            room_of(RelayRoom, node=node, answers=answers, relay=relay, server=relay_server),
         )
         join(node, rooms)
         self.process.soon(self._start)

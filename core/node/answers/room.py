@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
 
 from aiohttp import web
 
@@ -24,17 +22,13 @@ from core.requests.conversations import SessionName
 from core.worker import messages
 
 
-@dataclass(frozen=True, kw_only=True)
 class AnswersRoom(Room):
     """Answers and saved sessions."""
 
-    answers: Answers
-    sessions: SavedSessions
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom, ring: RingRoom) -> Self:
-        answers = Answers(node, peers.worker, ring.supervisor, ModelTokenizer(Tokenizer.start))
-        return cls(node=node, answers=answers, sessions=SavedSessions(node, peers.worker, ring.supervisor, answers))
+    def __init__(self, node: NodeContext, peers: PeersRoom, ring: RingRoom) -> None:
+        super().__init__(node)
+        self.answers = Answers(node, peers.worker, ring.supervisor, ModelTokenizer(Tokenizer.start))
+        self.sessions = SavedSessions(node, peers.worker, ring.supervisor, self.answers)
 
     def routes(self) -> Iterable[web.RouteDef]:
         sessions = self.sessions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -11,11 +10,11 @@ from core.node.base.context import NodeContext
 from core.node.base.message_table import MessageRow
 
 
-@dataclass(frozen=True, kw_only=True)
 class Room:
-    """Base of all rooms. Its fields are its parts, made by `build` from the context and lower rooms, and its tables."""
+    """Base of all rooms: makes its parts from the context and lower rooms, and has their tables."""
 
-    node: NodeContext
+    def __init__(self, node: NodeContext) -> None:
+        self.node = node
 
     def messages(self) -> Iterable[MessageRow]:
         return ()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -30,35 +29,20 @@ from core.settings import hub_cache
 _M = TypeVar("_M")
 
 
-@dataclass(frozen=True, kw_only=True)
 class DisksRoom(Room):
     """Models and conversations on this Mac's disk, and models on the others'."""
 
-    models: LocalModels
-    inventory: ModelInventory
-    copies: ModelCopies
-    transfers: Transfers
-    comparison: HubComparison
-    conversations: Conversations
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
+    def __init__(self, node: NodeContext, peers: PeersRoom) -> None:
+        super().__init__(node)
         config, home, mesh = node.config, node.home, peers.mesh
-        models = LocalModels([home.models, *config.model_roots], home.hashes, home.catalog)
-        inventory = ModelInventory(node.own_id, models, mesh, node.bus)
+        self.models = LocalModels([home.models, *config.model_roots], home.hashes, home.catalog)
+        self.inventory = ModelInventory(node.own_id, self.models, mesh, node.bus)
         links = ByteLinks(node.identity, node.store.cluster, peers.paths.ways, config.host)
-        copies = ModelCopies(models, mesh, links, home.models, node.tasks)
+        self.copies = ModelCopies(self.models, mesh, links, home.models, node.tasks)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
-        transfers = Transfers(node, inventory, copies, mesh, hub)
-        return cls(
-            node=node,
-            models=models,
-            inventory=inventory,
-            copies=copies,
-            transfers=transfers,
-            comparison=HubComparison(inventory, copies, mesh, transfers.own, node.journal),
-            conversations=Conversations(home.conversations, node.identity.secret("conversation")),
-        )
+        self.transfers = Transfers(node, self.inventory, self.copies, mesh, hub)
+        self.comparison = HubComparison(self.inventory, self.copies, mesh, self.transfers.own, node.journal)
+        self.conversations = Conversations(home.conversations, node.identity.secret("conversation"))
 
     def messages(self) -> Iterable[MessageRow]:
         transfers, copies = self.transfers, self.copies

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
-from typing import Self
 
 from aiohttp import web
 
@@ -18,15 +16,12 @@ from core.node.trust.room import TrustRoom
 from core.requests.trust import Digits, PairingOffer, PairWith
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairingRoom(Room):
     """Pairing, one at a time."""
 
-    flow: PairingFlow
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom, trust: TrustRoom) -> Self:
-        return cls(node=node, flow=PairingFlow(node, peers.discovery, peers.book, trust.enforcement))
+    def __init__(self, node: NodeContext, peers: PeersRoom, trust: TrustRoom) -> None:
+        super().__init__(node)
+        self.flow = PairingFlow(node, peers.discovery, peers.book, trust.enforcement)
 
     def routes(self) -> Iterable[web.RouteDef]:
         return (

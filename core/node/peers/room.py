@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from aiohttp import web
 
@@ -37,35 +35,21 @@ from core.requests.trust import Address
 from core.trust.identity import parse_text_id
 
 
-@dataclass(frozen=True, kw_only=True)
 class PeersRoom(Room):
     """The other Macs, and the state reported to them."""
 
-    worker: WorkerState
-    sightings: AdvertisedMacs
-    networks: Networks
-    book: AddressBook
-    mesh: Mesh
-    elsewhere: OtherPlans
-    table: PeerTable
-    paths: Paths
-    discovery: Discovery
-    search: Search
-    speed: SpeedTests
-    logs: PeerLogs
-    check: NodeCheck
-
-    @classmethod
-    def build(cls, node: NodeContext) -> Self:
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
         config, home = node.config, node.home
 
         def is_member(device_id: str) -> bool:
             return node.store.lists(parse_text_id(device_id))
 
-        worker, sightings = WorkerState(), AdvertisedMacs(is_member)
-        networks = Networks(config.host, node.signals)
-        remember = partial(write_proven, home.addresses)
-        book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
+        self.worker = worker = WorkerState()
+        self.sightings = sightings = AdvertisedMacs(is_member)
+        self.networks = networks = Networks(config.host, node.signals)
+        proven, remember = read_proven(home.addresses), partial(write_proven, home.addresses)
+        self.book = book = AddressBook(sightings, config.peers, proven, remember, networks.is_barred)
         own = OwnMac(
             _own_peer(node),
             node.assessment,
@@ -75,26 +59,15 @@ class PeersRoom(Room):
             relays=config.relays,
             has_own_gpu=not config.chip,
         )
-        mesh = Mesh(node, book, own)
-        table = PeerTable(node, own, worker, sightings, book, mesh)
-        paths = Paths(node.identity, node.store, mesh, networks, book)
-        discovery = Discovery(node, is_member)
-        return cls(
-            node=node,
-            worker=worker,
-            sightings=sightings,
-            networks=networks,
-            book=book,
-            mesh=mesh,
-            elsewhere=OtherPlans(node.own_id, node.bus, mesh, worker, relays=config.relays),
-            table=table,
-            paths=paths,
-            discovery=discovery,
-            search=Search(node, discovery, book, mesh, table),
-            speed=SpeedTests(node, mesh, paths),
-            logs=PeerLogs(node, mesh),
-            check=NodeCheck(node, worker, discovery),
-        )
+        self.mesh = mesh = Mesh(node, book, own)
+        self.elsewhere = OtherPlans(node.own_id, node.bus, mesh, worker, relays=config.relays)
+        self.table = table = PeerTable(node, own, worker, sightings, book, mesh)
+        self.paths = Paths(node.identity, node.store, mesh, networks, book)
+        self.discovery = Discovery(node, is_member)
+        self.search = Search(node, self.discovery, book, mesh, table)
+        self.speed = SpeedTests(node, mesh, self.paths)
+        self.logs = PeerLogs(node, mesh)
+        self.check = NodeCheck(node, worker, self.discovery)
 
     def messages(self) -> Iterable[MessageRow]:
         speed, logs = self.speed.handle_message, self.logs.handle_message

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from time import monotonic
-from typing import Self
 
 import msgspec
 from aiohttp import web
@@ -21,8 +19,6 @@ from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.linked_mac import LinkedMacChanged, StageHeard
 from core.node.peers.mesh import LinkEnded, MacGone, MessageRefused
-from core.node.peers.other_plans import OtherPlans
-from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
 from core.node.peers.worker_state import WorkerState
 from core.node.plans.driver import PlanDriver
@@ -78,43 +74,27 @@ class PlanAdvisor:
             self._bus.publish(PlanAdvice(plan_gen=plan.plan_gen, text=text))
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlansRoom(Room):
     """Loading and recovery."""
 
-    elsewhere: OtherPlans
-    peers: PeerTable
-    worker: WorkerState
-    planning: Planning
-    driver: PlanDriver
-    advisor: PlanAdvisor
-    prefill: PrefillLink
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom, ring: RingRoom, answers: AnswersRoom) -> Self:
-        planning, worker, prefill = ring.planning, peers.worker, PrefillLink(node, peers.mesh, ring.member)
-        driver = PlanDriver(
+    def __init__(self, node: NodeContext, peers: PeersRoom, ring: RingRoom, answers: AnswersRoom) -> None:
+        super().__init__(node)
+        self.elsewhere, self.peers = peers.elsewhere, peers.table
+        self.worker, self.planning = peers.worker, ring.planning
+        self.prefill = PrefillLink(node, peers.mesh, ring.member)
+        self.driver = PlanDriver(
             node,
             peers.mesh,
             peers.table,
-            worker,
+            peers.worker,
             ring.member,
-            planning,
+            ring.planning,
             ring.files,
-            prefill,
+            self.prefill,
             answers.answers,
             answers.sessions,
         )
-        return cls(
-            node=node,
-            elsewhere=peers.elsewhere,
-            peers=peers.table,
-            worker=worker,
-            planning=planning,
-            driver=driver,
-            advisor=PlanAdvisor(node.bus, ring.throughput, planning, worker, driver.rebalance),
-            prefill=prefill,
-        )
+        self.advisor = PlanAdvisor(node.bus, ring.throughput, ring.planning, peers.worker, self.driver.rebalance)
 
     def messages(self) -> Iterable[MessageRow]:
         return (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from aiohttp import web
 
@@ -63,30 +61,25 @@ class ApiControl:
         self.clients.look()
 
 
-@dataclass(frozen=True, kw_only=True)
 class PublicApiRoom(Room):
     """The API for other programs, and its keys."""
 
-    answering: ApiAnswers
-    api: ApiControl
-
-    @classmethod
-    def build(
-        cls,
+    def __init__(
+        self,
         node: NodeContext,
         answers: AnswersRoom,
         elsewhere: Callable[[], LedModel],
         held: Callable[[], Iterable[str]],
         load: Callable[[LoadRequest], Awaitable[None]],
-    ) -> Self:
-        """The room with all of its parts. `elsewhere` finds the model that another Mac leads; `held` has the full names
-        of this Mac's models, `load` loads one.
+    ) -> None:
+        """`elsewhere` finds the model that another Mac leads; `held` has the full names of this Mac's models, `load`
+        loads one.
         """
+        super().__init__(node)
         bus, options, keys = node.bus, node.config.api, ApiKeys(node.home.api_keys)
         clients, loading = Clients(keys, bus), LoadOnRequest(held, load, bus) if options.allow_load else None
-        answering = ApiAnswers(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
-        make = partial(PublicApi, node, answering, keys, clients)
-        return cls(node=node, answering=answering, api=ApiControl(node, make, keys, clients))
+        self.answering = ApiAnswers(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
+        self.api = ApiControl(node, partial(PublicApi, node, self.answering, keys, clients), keys, clients)
 
     def routes(self) -> Iterable[web.RouteDef]:
         return (

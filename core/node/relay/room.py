@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Self
 
 import msgspec
 from aiohttp import web
@@ -24,20 +22,14 @@ from core.node.relay.relayed_answers import Relay
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
 
 
-@dataclass(frozen=True, kw_only=True)
 class RelayRoom(Room):
     """Requests to the Mac that leads, and from Macs that don't."""
 
-    answers: Answers
-    chat: LocalChat
-    relay: Relay
-    server: RelayServer
-
-    @classmethod
-    def build(cls, node: NodeContext, mesh: Mesh, answers: Answers, relay: Relay, answering: ApiAnswers) -> Self:
-        server = RelayServer(answering, mesh, node.tasks, relay.name_of, relay.check_trust, is_on=node.config.relays)
-        chat = LocalChat(node, answers, answering)
-        return cls(node=node, answers=answers, chat=chat, relay=relay, server=server)
+    def __init__(self, node: NodeContext, mesh: Mesh, answers: Answers, relay: Relay, answering: ApiAnswers) -> None:
+        super().__init__(node)
+        self.answers, self.relay, self.chat = answers, relay, LocalChat(node, answers, answering)
+        check_trust, is_on = relay.check_trust, node.config.relays
+        self.server = RelayServer(answering, mesh, node.tasks, relay.name_of, check_trust, is_on=is_on)
 
     def messages(self) -> Iterable[MessageRow]:
         return (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
 
 from aiohttp import web
 
@@ -31,39 +29,20 @@ from core.requests.plans import PreviewRequest
 from core.requests.trace import TraceRequest
 
 
-@dataclass(frozen=True, kw_only=True)
 class RingRoom(Room):
     """Plans of this Mac, and its stages of others' plans."""
 
-    supervisor: Supervisor
-    member: PlanMember
-    files: StageFiles
-    tracing: Tracing
-    trimming: Trimming
-    throughput: ThroughputHistory
-    planning: Planning
-    known: HubModelPreviews
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> Self:
-        supervisor = Supervisor(node, peers.worker)
-        member = PlanMember(node, peers.mesh, peers.paths, supervisor, peers.worker, disks.models, disks.comparison)
-        profiles, throughput = SplitProfiles(node.home.split_profiles), ThroughputHistory(node.home.throughput)
-        inventory, table, transfers = disks.inventory, peers.table, disks.transfers
-        files = StageFiles(inventory, profiles, transfers, disks.comparison)
-        worker = peers.worker
-        planning = Planning(node, profiles, inventory, files, table, worker, throughput, supervisor.reported)
-        return cls(
-            node=node,
-            supervisor=supervisor,
-            member=member,
-            files=files,
-            tracing=Tracing(node, peers.mesh, supervisor, worker),
-            trimming=Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, worker),
-            throughput=throughput,
-            planning=planning,
-            known=HubModelPreviews(inventory, table, planning.speeds),
-        )
+    def __init__(self, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> None:
+        super().__init__(node)
+        worker, mesh, inventory, transfers = peers.worker, peers.mesh, disks.inventory, disks.transfers
+        self.supervisor = up = Supervisor(node, worker)
+        self.member = PlanMember(node, mesh, peers.paths, up, worker, disks.models, disks.comparison)
+        profiles, self.throughput = SplitProfiles(node.home.split_profiles), ThroughputHistory(node.home.throughput)
+        self.files = files = StageFiles(inventory, profiles, transfers, disks.comparison)
+        self.tracing = Tracing(node, mesh, up, worker)
+        self.trimming = Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, worker)
+        self.planning = Planning(node, profiles, inventory, files, peers.table, worker, self.throughput, up.reported)
+        self.known = HubModelPreviews(inventory, peers.table, self.planning.speeds)
 
     def messages(self) -> Iterable[MessageRow]:
         tracing = self.tracing.handle_message

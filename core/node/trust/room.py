@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from aiohttp import web
 
@@ -21,18 +19,13 @@ from core.requests.trust import ForkChoice, RecoveryPhrase, Rename, Target
 from core.trust.roster.changes import demote, promote, revoke
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrustRoom(Room):
     """The roster: its consequences and its commands."""
 
-    enforcement: RosterEnforcement
-    commands: TrustCommands
-
-    @classmethod
-    def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
-        enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
-        commands = TrustCommands(node, enforcement, peers.mesh, peers.worker)
-        return cls(node=node, enforcement=enforcement, commands=commands)
+    def __init__(self, node: NodeContext, peers: PeersRoom) -> None:
+        super().__init__(node)
+        self.enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
+        self.commands = TrustCommands(node, self.enforcement, peers.mesh, peers.worker)
 
     def messages(self) -> Iterable[MessageRow]:
         return receives(KeyChange, self._handle), receives(KeyRefused, self._handle)
