@@ -70,7 +70,7 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldStage:
+class DrivenStage:
     """The state since Load: the layers and their driver."""
 
     plan: Plan  # the newest, from Load or Connect
@@ -92,7 +92,7 @@ class Worker:
         self._inbox = inbox
         self._report = outbox.put
         self._joined: Joined | None = None
-        self._held: HeldStage | None = None
+        self._held: DrivenStage | None = None
         self._ring: Ring | None = None
         self._group: OpenGroup | None = None
         self._parting = Lock()
@@ -222,7 +222,7 @@ class Worker:
         meter = StageMeter(command.index, lambda step: self._report(messages.Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
         driver = self._driver(command, stage)
-        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, driver, reference)
+        self._held = DrivenStage(plan, command.index, stage, folder.fingerprint, driver, reference)
         return messages.Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -296,7 +296,7 @@ class Worker:
         held.head.reading.link(other, gen)
         self._report(messages.PrefillLinked(plan_gen=gen))
 
-    def _join_group(self, held: HeldStage, ring: Ring) -> None:
+    def _join_group(self, held: DrivenStage, ring: Ring) -> None:
         if self._group:
             raise errors.GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
         assert held.plan.parallelism
@@ -381,7 +381,7 @@ def _obey_on_head(head: Head, command: messages.Command) -> None:
             pass
 
 
-def _neighbours(command: messages.Connect, joined: Joined, held: HeldStage) -> Neighbours:
+def _neighbours(command: messages.Connect, joined: Joined, held: DrivenStage) -> Neighbours:
     most = row_bytes(command.plan, held.index, held.stage.layers)
     return Neighbours(command, held.index, joined.listener, joined.identity, row_bytes=most)
 

@@ -292,7 +292,7 @@ class PlanDriver:
                     self._show(recovery)
                 case orders.ShowStage(state=stage):
                     self._show_stage(stage)
-                case orders.Prove(plan_gen=gen):
+                case orders.RunProof(plan_gen=gen):
                     self._member.prove_own(gen)
                 case orders.Ready(proof=proof):
                     self._ready(machine.plan, proof)

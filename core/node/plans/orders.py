@@ -30,7 +30,7 @@ class Link(msgspec.Struct, frozen=True):
     port: int
 
 
-class Prove(msgspec.Struct, frozen=True):
+class RunProof(msgspec.Struct, frozen=True):
     """Run the proof: every layer has one owner, every link is sealed."""
 
     plan_gen: int
@@ -91,4 +91,4 @@ class ShowStage(msgspec.Struct, frozen=True):
 
 
 StageOrder = Prepare | AskFiles | Link
-Order = StageOrder | Prove | Ready | Lost | Seek | Rebuild | Free | CancelAnswers | End | ShowRecovery | ShowStage
+Order = StageOrder | RunProof | Ready | Lost | Seek | Rebuild | Free | CancelAnswers | End | ShowRecovery | ShowStage

@@ -28,7 +28,7 @@ from core.link.liveness import DEAD_S, LATE_S, ProgressClock, stuck_stage
 from core.node.peers.stage_state import HeldStage, PlanId
 from core.node.plans import orders, texts
 from core.node.plans.rereading import Rereading
-from core.node.ring.layer_ownership import Fault, first_fault, other_file
+from core.node.ring.layer_ownership import LayerFault, first_fault, other_file
 from core.worker.messages import Loaded
 
 Ring = Literal["loading", "linking", "proving", "running"]
@@ -47,8 +47,8 @@ STOPPED: Final = LOST | OVER
 # from these phases to these, if that is so, with these orders; a plan that was ready once recovers, any other one fails
 TRANSITIONS: Final[tuple[tuple[frozenset[PlanPhase], frozenset[PlanPhase], str], ...]] = (
     (of("loading"), of("linking"), "every Mac holds its layers, of the same files: Link"),
-    (of("loading"), of("proving"), "the only Mac holds all layers: Prove"),
-    (of("linking"), of("proving"), "every Mac is linked: Prove"),
+    (of("loading"), of("proving"), "the only Mac holds all layers: RunProof"),
+    (of("linking"), of("proving"), "every Mac is linked: RunProof"),
     (of("proving"), of("linking"), "a link broke: Link under the next generation"),
     (of("proving"), of("running"), "the ring has computed: Ready"),
     (LOADING, of("failed"), "a Mac is lost, late, or has other files; links break too often; the proof fails: End"),
@@ -371,7 +371,7 @@ class PlanMachine:
                 self._again(orders.Link(plan, index, after.port), "link", place.device_id, now)
         if ring == "proving" and ("prove", "", plan.plan_gen) not in self._ordered:
             self._proof_at = now
-            self._again(orders.Prove(plan.plan_gen), "prove", "", now)
+            self._again(orders.RunProof(plan.plan_gen), "prove", "", now)
 
     def _again(self, order: orders.Order, what: str, device_id: str, now: float) -> None:
         key = (what, device_id, self.plan.plan_gen)
@@ -379,7 +379,7 @@ class PlanMachine:
             self._ordered[key] = now
             self._given.append(order)
 
-    def _fault(self) -> Fault | None:
+    def _fault(self) -> LayerFault | None:
         """The first fault in the layers, before the slowest Mac has loaded its own."""
         if self._proof:
             return None

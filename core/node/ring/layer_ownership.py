@@ -15,23 +15,23 @@ from core.worker.messages import Loaded
 Held = Mapping[str, Loaded]  # what each worker loaded, by device id
 
 
-class Fault(NamedTuple):
+class LayerFault(NamedTuple):
     """A problem, and the Mac that has another model than the plan's, or ""."""
 
     device_id: str
     problem: Problem
 
 
-def first_fault(plan: Plan, held: Held) -> Fault | None:
+def first_fault(plan: Plan, held: Held) -> LayerFault | None:
     """The first fault in the layers that are loaded so far, if any."""
     for stage in plan.stages:
         if loaded := held.get(stage.device_id):
             if other := _other_layers(plan, stage, loaded):
-                return Fault("", other.problem)
+                return LayerFault("", other.problem)
             if loaded.fingerprint != plan.fingerprint:
-                return Fault(stage.device_id, _other_model(plan, stage, loaded).problem)
+                return LayerFault(stage.device_id, _other_model(plan, stage, loaded).problem)
     fault = _not_once(plan, held) if len(held) == len(plan.stages) else None
-    return Fault("", fault.problem) if fault else None
+    return LayerFault("", fault.problem) if fault else None
 
 
 def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:

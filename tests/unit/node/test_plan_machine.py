@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from core.events import Plan, Prefill
 from core.node.peers.stage_state import HeldStage
 from core.node.plans import texts
-from core.node.plans.orders import AskFiles, End, Link, Lost, Order, Prepare, Prove, Ready
+from core.node.plans.orders import AskFiles, End, Link, Lost, Order, Prepare, Ready, RunProof
 from core.node.plans.plan_machine import LOST, MAX_RELINKS, OVER, PREPARE_S, REPEAT_S, RUNNING, STILL_S
 from core.worker.messages import Proved
 from tests.support.plan_machines import Macs, links, loaded_ring, loading, of_kind, ready_ring, shown_stages
@@ -71,7 +71,7 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
         after += [order for n in range(count) for order in macs.link(n, "linked")]
     else:
         assert not links(before), "a plan on one Mac has no links"
-    assert of_kind(before + after, Prove) == [Prove(GEN)]
+    assert of_kind(before + after, RunProof) == [RunProof(GEN)]
     assert not of_kind(before + after, Ready), "nobody may ask before the ring has computed"
     assert macs.proved(GEN - 1) == []
     assert macs.proved() == [Ready(PROOF)]
@@ -119,7 +119,7 @@ def test_a_ring_that_breaks_while_it_is_proved_is_linked_anew_and_proved_then() 
     assert macs.proved(GEN) == [], "a proof of links that are gone"
     macs.machine.disproved(GEN, PROBLEM)
     assert macs.step() == []
-    assert of_kind(macs.link_all(), Prove) == [Prove(GEN + 1)]
+    assert of_kind(macs.link_all(), RunProof) == [RunProof(GEN + 1)]
     assert macs.proved() == [Ready(PROOF)]
 
 
@@ -228,7 +228,7 @@ def test_a_ring_that_was_proved_is_linked_anew_once_a_lost_mac_is_back() -> None
     assert not of_kind(macs.link(0, "linked", GEN + 1), Ready), "a word about the links before"
     given = macs.link_all()
     assert of_kind(given, Ready) == [Ready(PROOF)], "layers that were kept are not proved again"
-    assert not of_kind(given, Prove)
+    assert not of_kind(given, RunProof)
     for _ in range(MAX_RELINKS):
         assert links(macs.link(1, "broken", problem=PROBLEM)), "breaks are counted anew"
 
@@ -266,7 +266,7 @@ class Members:
         """The orders arrive or are lost, and so do the words about them."""
         given, self.given = self.given, []
         for order in given:
-            if isinstance(order, Prove):
+            if isinstance(order, RunProof):
                 self.given += self.macs.proved(order.plan_gen)
             elif isinstance(order, Prepare | Link) and not self.is_lost():
                 self.obey(order)
@@ -336,7 +336,7 @@ def test_whatever_the_macs_say_each_order_fits_what_is_so(count: int, said: list
             assert link.plan.plan_gen == machine.plan.plan_gen
             assert machine.phase in ("linking", "resume")
             assert all(macs.stages[mac_id(k)].loaded and macs.stages[mac_id(k)].files for k in range(count))
-        if any(isinstance(order, Prove | Ready) for order in given):
+        if any(isinstance(order, RunProof | Ready) for order in given):
             linked = {(stage.phase, stage.link_gen) for stage in macs.stages.values()}
             assert count == 1 or linked == {("linked", machine.plan.plan_gen)}
         assert machine.is_ready == (machine.phase in RUNNING), known
