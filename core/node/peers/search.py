@@ -31,18 +31,20 @@ class Search:
         signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
-        if not self._multicast:
-            return
         try:
-            await self._discovery.look(self._mesh.port)
-        except OSError as error:
-            self._journal.warn(f"Bonjour is not available here ({_why(error)}); add Macs by address.")
+            if self._multicast:
+                await self._look()
+        except NodeError as error:
+            self._journal.warn(str(error))
 
     async def look_again(self) -> None:
         """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
         self._mesh.dialling.roster_changed()
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
+        await self._look()
+
+    async def _look(self) -> None:
         try:
             await self._discovery.look(self._mesh.port)
         except OSError as error:
