@@ -28,7 +28,7 @@ class Search:
         signals = node.signals
         signals.on(Sighting, self._sighted)
         signals.on(AdvertisementEnded, lambda ended: peers.vanished(ended.device_id))
-        signals.on(NetworksChanged, self._networks_changed)
+        signals.on(NetworksChanged, lambda _: self._tasks.spawn("Following the networks", self._follow()))
 
     async def advertise(self) -> None:
         try:
@@ -74,11 +74,8 @@ class Search:
             self._journal.warn(f"{who} is advertised at {at} and elsewhere: its key decides which it is.")
         self._mesh.dialling.reach(sighting.device_id)
 
-    def _networks_changed(self, _: NetworksChanged) -> None:
-        """Look again for Macs that are not linked, on the new networks."""
-        self._tasks.spawn("Following the networks", self._follow())
-
     async def _follow(self) -> None:
+        """Look again for Macs that are not linked, on the new networks."""
         with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
 
