@@ -101,23 +101,19 @@ class LaneTable:
         return [Lent(row.held, self.copied(row)) for row in still if row.position >= LEAST_REUSED]
 
     def copied(self, row: Row) -> Callable[[int], Op]:
-        name = row.request.request_id
-        lane = next((lane for lane in (*self.reading, *self.lanes) if name in lane.rows), None)
-        if lane and lane.batched:
-            return partial(Extract, of=lane.handle, row=lane.rows.index(name))
-        return partial(Copy, of=lane.handle if lane else row.handle)
+        lane = self.lane_of(row.request.request_id)
+        if lane.batched:
+            return partial(Extract, of=lane.handle, row=lane.rows.index(row.request.request_id))
+        return partial(Copy, of=lane.handle)
 
     def held_rows(self) -> list[HeldRow]:
-        lanes = {name: (lane, at) for lane in (*self.lanes, *self.reading) for at, name in enumerate(lane.rows)}
-        found = []
-        for name, row in self.rows.items():
-            lane, at = lanes.get(name, (Lane(row.handle, (name,)), 0))
-            found.append(HeldRow(name, lane.handle, at, row.position))
-        return found
+        lanes = ((name, self.lane_of(name), row.position) for name, row in self.rows.items())
+        return [HeldRow(name, lane.handle, lane.rows.index(name), tokens) for name, lane, tokens in lanes]
 
-    def reads_in(self, name: str) -> Lane:
+    def lane_of(self, name: str) -> Lane:
+        """Where the stages hold a running row: alone, or in a lane with others."""
         alone = Lane(self.rows[name].handle, (name,))
-        return next((lane for lane in self.reading if name in lane.rows), alone)
+        return next((lane for lane in (*self.reading, *self.lanes) if name in lane.rows), alone)
 
     def next_lane(self) -> Lane | None:
         return next((lane for lane in self.lanes if not self._is_under_way(lane)), None)

@@ -81,10 +81,9 @@ def join(
 
 
 def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]) -> LaneChange:
-    change = LaneChange([], [])
     first, *others = (*shared, *alone)
-    change.lanes.append(_joined(first, others, handles, change.ops))
-    return change
+    ops: list[Op] = []
+    return LaneChange(ops, [_joined(first, others, handles, ops)])
 
 
 def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> LaneChange:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
@@ -42,13 +43,12 @@ class Opened(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A row to reuse for `common` tokens, either `parked` or `lent`; `is_whole`: those are all its tokens."""
+    """A row to reuse for `common` tokens, cached under the handle `parked` or lent; `is_whole`: those are all of it."""
 
     common: int
     is_whole: bool
-    tokens: tuple[int, ...]
-    parked: CachedPrefix | None = None
-    lent: Lent | None = None
+    row: Lent
+    parked: int | None = None
 
 
 def tokens_of(request: Request) -> int:
@@ -116,25 +116,22 @@ class PrefixCache:
         dropping others.
         """
         found = self._longest(request, lent)
-        if found and found.parked:
-            self._use(found.parked.handle)
         room = self._context - running - len(request.prefix)
-        source = found.parked.handle if found and found.parked else None
-        if found and source is not None and self._is_taken_over(found, request, room):
+        source = found.parked if found else None
+        if source is not None:
+            self._use(source)
+        if found and source is not None and self._is_taken_over(found, source, request, room):
             self._forget(source)
-            ops: list[Op] = [*map(Drop, self._evict(room))]
-            handle = source
+            ops, handle = self._evict(room), source
         else:
-            ops, handle = [*map(Drop, self._evict(room))], next(self._handles)
-            lent_row = found.lent if found else None
-            copied: Op = New(handle) if source is None else Copy(handle, of=source)
-            ops.append(lent_row.copied(handle) if lent_row else copied)
+            ops, handle = self._evict(room), next(self._handles)
+            ops.append(found.row.copied(handle) if found else New(handle))
         if found and not found.is_whole:
-            ops.append(Trim(handle, len(found.tokens) - found.common))
+            ops.append(Trim(handle, len(found.row.tokens) - found.common))
         return Opened(ops, handle, found.common if found else 0)
 
     def make_room(self, running: int) -> list[Op]:
-        return [*map(Drop, self._evict(self._context - running))]
+        return self._evict(self._context - running)
 
     def leaves_room(self, running: int) -> bool:
         return self._tokens + self._undropped + running <= self._context
@@ -196,24 +193,24 @@ class PrefixCache:
 
     def _longest(self, request: Request, lent: Sequence[Lent]) -> _Found | None:
         start = _start(request)
-        found = [self._found(parked.tokens, start)._replace(parked=parked) for parked in reversed(self.rows)]
-        found += [self._found(row.tokens, start)._replace(lent=row) for row in lent]
+        cached = [(Lent(row.tokens, partial(Copy, of=row.handle)), row.handle) for row in reversed(self.rows)]
+        found = [self._found(row, start, handle) for row, handle in (*cached, *((row, None) for row in lent))]
         useful = [each for each in found if each.common >= LEAST_REUSED]
         return max(useful, key=lambda each: (each.common, each.parked is not None, each.is_whole), default=None)
 
-    def _found(self, tokens: tuple[int, ...], start: tuple[int, ...]) -> _Found:
-        common = common_prefix(tokens, start)
-        is_whole = common == len(tokens)
-        return _Found(common if is_whole or self.can_trim(len(tokens)) else 0, is_whole, tokens)
+    def _found(self, row: Lent, start: tuple[int, ...], parked: int | None) -> _Found:
+        common = common_prefix(row.tokens, start)
+        is_whole = common == len(row.tokens)
+        return _Found(common if is_whole or self.can_trim(len(row.tokens)) else 0, is_whole, row, parked)
 
-    def _is_taken_over(self, found: _Found, request: Request, room: int) -> bool:
-        if found.parked is None or self._pins[found.parked.handle]:
+    def _is_taken_over(self, found: _Found, source: int, request: Request, room: int) -> bool:
+        if self._pins[source]:
             return False
         if found.is_whole and self.can_trim(tokens_of(request) - 1):
             return True  # it can be trimmed back when the request has ended
         leaving = self._leaving(room)
         lost = sum(self._only_here(handle, 0) for handle in leaving)
-        return found.parked.handle in leaving or self._only_here(found.parked.handle, found.common) < lost
+        return source in leaving or self._only_here(source, found.common) < lost
 
     def _only_here(self, handle: int, kept: int) -> int:
         """How many tokens would have to be read again if this row left, though its first `kept` tokens stay."""
@@ -242,14 +239,10 @@ class PrefixCache:
 
     def _add(self, parked: CachedPrefix, running: int) -> list[Op]:
         self._parked[parked.handle] = parked
-        return [*map(Drop, self._evict(self._context - running))]
+        return self._evict(self._context - running)
 
-    def _evict(self, room: int) -> list[int]:
-        leaving = self._leaving(room)
-        for handle in leaving:
-            self._undropped += len(self._parked[handle].tokens)
-            self._forget(handle)
-        return leaving
+    def _evict(self, room: int) -> list[Op]:
+        return self.lose(self._leaving(room))
 
     def _leaving(self, room: int) -> list[int]:
         leaving: list[int] = []

@@ -67,6 +67,12 @@ class RingModel:
         if drops or ops:
             self.stages.compose([*drops, *ops])
 
+    def applied(self, op: Op, held: Sequence[RingCache], *before: Op) -> HandleShape:
+        """Apply `op` after other ops; returns the rows of its target."""
+        rows = after(op, [cache.rows for cache in held])
+        self.compose(*before, op)
+        return rows
+
     def next_handle(self) -> int:
         return next(self._handles)
 
@@ -98,25 +104,18 @@ class RingCache:
         """A batch of plain rows; mlx-lm calls it on any of them."""
         copies = [Copy(self._model.next_handle(), cache.handle) for cache in caches]
         op = Merge(self._model.next_handle(), tuple(copy.into for copy in copies))
-        rows = after(op, [cache.rows for cache in caches])
-        self._model.compose(*copies, op)
-        return self._model.hold(op.into, rows)
+        return self._model.hold(op.into, self._model.applied(op, caches, *copies))
 
     def extend(self, other: RingCache) -> None:
         copy = Copy(self._model.next_handle(), other.handle)
-        op = Extend(self.handle, copy.into)
-        rows = after(op, [self.rows, other.rows])
-        self._model.compose(copy, op)
-        self.rows = rows
+        self.rows = self._model.applied(Extend(self.handle, copy.into), [self, other], copy)
 
     def filter(self, batch_indices: Sequence[int] | mx.array) -> None:
         self._change(Keep(self.handle, _numbers(batch_indices)))
 
     def extract(self, idx: int) -> RingCache:
         op = Extract(self._model.next_handle(), self.handle, idx)
-        rows = after(op, [self.rows])
-        self._model.compose(op)
-        return self._model.hold(op.into, rows)
+        return self._model.hold(op.into, self._model.applied(op, [self]))
 
     def prepare(
         self,
@@ -162,13 +161,10 @@ class RingCache:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RingCache:
         op = Copy(self._model.next_handle(), self.handle)
-        self._model.compose(op)
-        return self._model.hold(op.into, self.rows)
+        return self._model.hold(op.into, self._model.applied(op, [self]))
 
     def _change(self, op: Op) -> None:
-        rows = after(op, [self.rows])
-        self._model.compose(op)
-        self.rows = rows
+        self.rows = self._model.applied(op, [self])
 
 
 def _numbers(values: Sequence[int] | mx.array) -> tuple[int, ...]:

@@ -9,22 +9,21 @@ that none waits for the others. Answers that are nearly done go first, alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
 from core.engine.admission import Admission, turn_of
-from core.engine.batch import lane_views, row_views
 from core.engine.constraints import RowGrammar
 from core.engine.drafting import Drafter, StepPlace
 from core.engine.lane_table import HeldRow, LaneTable
-from core.engine.lanes import named
+from core.engine.lanes import Lane, named
 from core.engine.pacing import chunk_behind
 from core.engine.prefix_cache import CachedPrefix, PrefixCache
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Work
 from core.engine.running import Row
-from core.events import Batch, FinishReason
+from core.events import Batch, BatchLane, BatchRow, FinishReason
 from core.settings import ROW_GROWTH
 
 MAX_SCORED_TOKENS: Final = 64  # prompt tokens whose logits, a whole vocabulary each, are in memory at a time
@@ -122,8 +121,8 @@ class Scheduler:
         """All running and waiting requests, for the screens."""
         table = self._table
         return Batch(
-            rows=row_views(table.rows, self._queue.requests, table.lanes),
-            lanes=lane_views(table.lanes, table.leaving),
+            rows=_row_views(table.rows, self._queue.requests, table.lanes),
+            lanes=_lane_views(table.lanes, table.leaving),
             chunks=self._chunks,
             used_tokens=sum(row.position for row in table.held),
             reserved_tokens=table.reserved_tokens,
@@ -347,7 +346,7 @@ class Scheduler:
             return None
         self._chunks += 1
         self._owed = {name for name, other in rows_by_id.items() if other.is_in_lane}
-        lane = self._table.reads_in(min(unread, key=turn_of).request_id)
+        lane = self._table.lane_of(min(unread, key=turn_of).request_id)
         rows = [rows_by_id[name] for name in lane.rows]
         positions = tuple(row.position for row in rows)
         most = chunk_behind(max(positions), self.chunk)
@@ -434,3 +433,41 @@ class Scheduler:
 
 def _ended(row: Row, reason: FinishReason) -> EndedRow:
     return EndedRow(row.request.request_id, reason, row.cached or 0, row.drafted, row.accepted)
+
+
+def _row_views(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequence[Lane]) -> tuple[BatchRow, ...]:
+    """Running rows in the order of their admission, then waiting requests in the order of the queue."""
+    numbers = {name: number for number, lane in enumerate(_ordered(lanes), 1) for name in lane.rows}
+    running = (_running(row, numbers.get(name)) for name, row in rows.items())
+    return (*running, *(_waiting(request) for request in waiting))
+
+
+def _lane_views(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLane, ...]:
+    """The lanes by number, without the rows in `gone`, which leave when their step is back."""
+    return tuple(BatchLane(rows=lane.size(gone), in_flight=lane.flying > 0) for lane in _ordered(lanes))
+
+
+def _ordered(lanes: Sequence[Lane]) -> list[Lane]:
+    return sorted(lanes, key=lambda lane: lane.handle)
+
+
+def _running(row: Row, lane: int | None) -> BatchRow:
+    return BatchRow(
+        request_id=row.request.request_id,
+        state="writing" if row.is_in_lane else "reading",
+        prompt_tokens=len(row.request.tokens),
+        read=row.read,
+        reused=row.reused,
+        written=len(row.history) - len(row.request.tokens),
+        max_tokens=row.request.max_tokens,
+        lane=lane,
+    )
+
+
+def _waiting(request: Request) -> BatchRow:
+    return BatchRow(
+        request_id=request.request_id,
+        prompt_tokens=len(request.tokens),
+        written=len(request.written),
+        max_tokens=request.max_tokens,
+    )

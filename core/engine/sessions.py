@@ -62,9 +62,8 @@ def prefix_hash(tokens: Sequence[int]) -> bytes:
 def path_of(folder: Path, name: str) -> Path:
     if clean_name(name) != name or name.startswith(".") or not set(name).isdisjoint("/\\:"):
         what = f"{clean_name(name) or 'This'!r} cannot be the name of a session."
-        raise UsageError(
-            what, "Take at most 32 letters, digits and signs, none of them / \\ or :, and no dot in front."
-        )
+        fix = "Take at most 32 letters, digits and signs, none of them / \\ or :, and no dot in front."
+        raise UsageError(what, fix)
     for other in folder.glob(f"*{SUFFIX}"):
         if other.stem != name and other.stem.casefold() == name.casefold():
             what = f"The session {other.stem!r} has the same letters: on a Mac's disk both would be one file."

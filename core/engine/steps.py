@@ -26,7 +26,7 @@ class Outstanding(Generic[T]):
     def __init__(self, tries: int, try_s: float) -> None:
         self._most_tries, self._try_s = tries, try_s
         self._out: dict[int, T] = {}
-        self._next = 1
+        self.next_step = 1
         self._tries = 0
         self._since = 0.0
 
@@ -36,11 +36,7 @@ class Outstanding(Generic[T]):
     @property
     def base(self) -> int:
         """The lowest unanswered step; the next one if all are answered."""
-        return next(iter(self._out), self._next)
-
-    @property
-    def next_step(self) -> int:
-        return self._next
+        return next(iter(self._out), self.next_step)
 
     def values(self) -> list[T]:
         return list(self._out.values())
@@ -49,7 +45,7 @@ class Outstanding(Generic[T]):
         """Put `value` on the ring; returns its step number: 1, 2, 3, ..."""
         if not self._out:
             self._restart(now)
-        step, self._next = self._next, self._next + 1
+        step, self.next_step = self.next_step, self.next_step + 1
         self._out[step] = value
         return step
 
@@ -57,7 +53,7 @@ class Outstanding(Generic[T]):
         """The value put as `step`; None if it was answered before. Raises ProtocolError for an unknown step, or if an
         earlier answer is missing: the ring is first in, first out, so that one was lost.
         """
-        if not 0 < step < self._next:
+        if not 0 < step < self.next_step:
             raise ProtocolError(f"An answer came to step {step}, which was never sent.")
         if step not in self._out:
             return None

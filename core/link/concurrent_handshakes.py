@@ -10,6 +10,7 @@ import selectors
 import socket
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from select import select
@@ -45,7 +46,6 @@ class PendingConnections(Generic[G]):
 
     def __init__(self) -> None:
         self._group_of: Final[dict[G, _Group]] = {}
-        self._groups: Final[dict[_Group, dict[G, None]]] = {}
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -57,33 +57,23 @@ class PendingConnections(Generic[G]):
         return iter(self._group_of)
 
     def enter(self, guest: G, host: str) -> None:
-        self._put(guest, _Group(host, has_begun=False))
+        self._group_of[guest] = _Group(host, has_begun=False)
 
     def has_begun(self, guest: G) -> bool:
         return self._group_of[guest].has_begun
 
     def begin(self, guest: G) -> None:
-        host, has_begun = self._group_of[guest]
-        if has_begun:
-            return
-        self.leave(guest)
-        self._put(guest, _Group(host, has_begun=True))
+        if not self.has_begun(guest):
+            group = self._group_of.pop(guest)
+            self._group_of[guest] = group._replace(has_begun=True)
 
     def leave(self, guest: G) -> None:
-        group = self._group_of.pop(guest)
-        del self._groups[group][guest]
-        if not self._groups[group]:
-            del self._groups[group]
+        del self._group_of[guest]
 
     def first_to_go(self) -> G | None:
-        if not self._groups:
-            return None
-        group = max(self._groups, key=lambda each: (len(self._groups[each]), not each.has_begun))
-        return next(iter(self._groups[group]))
-
-    def _put(self, guest: G, group: _Group) -> None:
-        self._group_of[guest] = group
-        self._groups.setdefault(group, {})[guest] = None
+        sizes = Counter(self._group_of.values())
+        rank = {guest: (sizes[group], not group.has_begun) for guest, group in self._group_of.items()}
+        return max(rank, key=rank.__getitem__, default=None)
 
 
 class Alarm(NamedTuple):

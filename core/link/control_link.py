@@ -17,14 +17,12 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
-from core.link.accept_loop import accept_connections
 from core.link.connection_admission import ConnectionAdmission, HandshakeProgress
-from core.link.control_handshake import acceptor_handshake, dialler_handshake
+from core.link.control_handshake import HandshakeResult, acceptor_handshake, dialler_handshake
 from core.link.data_link import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
-from core.link.listener import caller_address, open_listener
+from core.link.listener import accept_connections, caller_address, open_listener, readable
 from core.link.rekey_limits import KeyUse
-from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
 from core.link.tls_stream import TlsStream, connect_arguments, open_tls_stream
@@ -32,7 +30,7 @@ from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.roster.bundle import Cluster, decode_bundle
-from core.trust.roster.format import Member, Stand
+from core.trust.roster.format import Member
 
 BACKLOG: Final = 16
 HANDSHAKES: Final = 8
@@ -50,17 +48,15 @@ class ControlLink:
     that the peer has.
     """
 
-    def __init__(
-        self, wire: TlsStream, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand], kind: Kind
-    ) -> None:
-        self.kind = kind
-        self._wire, self._sealer, self._opener = wire, sealer, opener
-        self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
+    def __init__(self, wire: TlsStream, agreed: HandshakeResult) -> None:
+        self.kind = agreed.kind
+        self._wire, self._sealer, self._opener = wire, agreed.sealer, agreed.opener
+        self._sent, self._received = KeyMeter(agreed.sealer), KeyMeter(agreed.opener)
         self._due: FrameHeader | None = None
         self._held: list[tuple[FrameType, bytes]] = []
-        self.peer_id, self.peer_name = peer.device_id, peer.name
+        self.peer_id, self.peer_name = agreed.peer.device_id, agreed.peer.name
         self.remote_host, self.local_host = wire.remote_host, wire.local_host
-        self.stand, self.peer_stand = stands
+        self.stand, self.peer_stand = agreed.stands
         self.peer_points = [self.peer_stand]
         self._told, self._heard = {self.stand}, {self.peer_stand}
         self._is_open = not self.epochs_differ
@@ -181,7 +177,7 @@ async def dial_control(
     try:
         async with asyncio.timeout(timeout_s), open_tls_stream(connecting, where, host) as wire:
             on_proof(check_peer(wire.certificate, cluster))
-            return ControlLink(wire, *await dialler_handshake(wire, identity, cluster, peer_id, kind))
+            return ControlLink(wire, await dialler_handshake(wire, identity, cluster, peer_id, kind))
     except OSError as error:
         raise link_error(error, where) from error
 
@@ -281,15 +277,9 @@ class ControlServer:
 
     async def _first_word(self, sock: socket.socket) -> bool:
         """Wait for the first byte. False if the other end hung up, as path measurements do. Raises OSError."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        spoke = asyncio.Event()
-        loop.add_reader(sock, spoke.set)
-        try:
-            async with asyncio.timeout(TLS_TIMEOUT_S):
-                await spoke.wait()
-        finally:
-            loop.remove_reader(sock)
-        if task in self._handshakes:
+        async with asyncio.timeout(TLS_TIMEOUT_S):
+            await readable(sock)
+        if (task := asyncio.current_task()) in self._handshakes:
             self._handshakes[task] = monotonic() + GRACE_S
         return bool(sock.recv(1, socket.MSG_PEEK))
 
@@ -303,7 +293,7 @@ class ControlServer:
             ssl_shutdown_timeout=GOODBYE_S,
         )
         async with open_tls_stream(connect, host, host) as wire, asyncio.timeout(HELLO_TIMEOUT_S):
-            link = ControlLink(wire, *await acceptor_handshake(wire, self._identity, cluster, visit))
+            link = ControlLink(wire, await acceptor_handshake(wire, self._identity, cluster, visit))
             if Counter(self._links.values())[link.peer_id] >= PEER_LINKS:
                 raise ProtocolError(f"{link.peer_name} has too many links.")
             return link

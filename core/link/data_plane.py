@@ -10,6 +10,7 @@ import secrets
 import socket
 import ssl
 from collections.abc import Generator
+from contextlib import closing
 from time import monotonic
 from typing import Final
 
@@ -121,11 +122,9 @@ def accept(
 
     Raises LinkTimeout after `timeout_s`, HandshakeError if our own key can't be loaded, and what `alarm` raises.
     """
-    lobby = ConcurrentHandshakes(listener, _Handshake(identity, cluster, peer_id, binding), alarm)
-    try:
+    handshake = _Handshake(identity, cluster, peer_id, binding)
+    with closing(ConcurrentHandshakes(listener, handshake, alarm)) as lobby:
         return lobby.wait(monotonic() + timeout_s)
-    finally:
-        lobby.close()
 
 
 class _Handshake:

@@ -115,49 +115,33 @@ _DTYPES: Final = len(DType)
 
 def pack_into(buffer: bytearray | memoryview, offset: int, header: FrameHeader) -> None:
     """Write `header` into `buffer`. Raises ProtocolError if a field is out of range."""
-    if _is_beyond(header) or len(header.request_id) != 16:
-        raise _refusal(header)
+    _check(header)
     try:
         HEADER.pack_into(buffer, offset, MAGIC, VERSION, *header)
     except struct.error as error:
         raise ProtocolError(f"A frame header field is out of its range: {error}.") from error
 
 
-def pack(header: FrameHeader) -> bytes:
-    buffer = bytearray(HEADER.size)
-    pack_into(buffer, 0, header)
-    return bytes(buffer)
-
-
-def parse(data: Buffer, offset: int = 0) -> FrameHeader:
-    """Parse the header at `offset`, checking every limit before anything is allocated. Raises only ProtocolError."""
+def parse(data: Buffer) -> FrameHeader:
+    """Parse a header, checking every limit before anything is allocated. Raises only ProtocolError."""
     try:
-        magic, version, number, *fields = HEADER.unpack_from(data, offset)
+        magic, version, number, *fields = HEADER.unpack_from(data)
     except struct.error as error:
         raise ProtocolError("A frame header ends too soon.") from error
     if magic != MAGIC or version != VERSION:
         cure = "Run the same version of macluster on every Mac."
         raise ProtocolError(f"A frame begins with {magic!r} version {version}; this Mac speaks version 1.", cure)
     header = FrameHeader(_TYPES.get(number) or FrameType(number), *fields)
-    if _is_beyond(header):
-        raise _refusal(header)
+    _check(header)
     return header
 
 
-def _is_beyond(header: FrameHeader) -> bool:
-    return (
-        not TAG_BYTES <= header.body_len <= MAX_BODY
-        or header.rows > MAX_ROWS
-        or header.flags & ~_FLAGS != 0
-        or header.dtype >= _DTYPES
-        or header.layer_lo > header.layer_hi
-    )
-
-
-def _refusal(header: FrameHeader) -> ProtocolError:
+def _check(header: FrameHeader) -> None:
     if not TAG_BYTES <= header.body_len <= MAX_BODY:
-        return ProtocolError(f"A frame body of {header.body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
+        raise ProtocolError(f"A frame body of {header.body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
     if header.rows > MAX_ROWS:
-        return ProtocolError(f"A frame of {header.rows} rows is beyond the {MAX_ROWS} allowed.")
-    what = f"flags {header.flags:#x}, dtype {header.dtype} or layers {header.layer_lo} to {header.layer_hi}"
-    return ProtocolError(f"A frame has a bad request id, {what}.")
+        raise ProtocolError(f"A frame of {header.rows} rows is beyond the {MAX_ROWS} allowed.")
+    is_known = header.flags & ~_FLAGS == 0 and header.dtype < _DTYPES
+    if not is_known or header.layer_lo > header.layer_hi or len(header.request_id) != 16:
+        what = f"flags {header.flags:#x}, dtype {header.dtype} or layers {header.layer_lo} to {header.layer_hi}"
+        raise ProtocolError(f"A frame has a bad request id, {what}.")

@@ -22,7 +22,7 @@ from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
 from core.mac.open_file_limit import allowed_descriptors
-from core.mac.requirements import macos_version
+from core.mac.requirements import macos_version, version_numbers
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
 from core.version import package_version, program_version
@@ -179,10 +179,10 @@ def unreadable(folders: Iterable[Path]) -> list[Path]:
 
 def build_finding(macos: str, build: str) -> Finding | None:
     """Warn of MLX built for an older macOS than this one: it lacks the newest GPU's kernels; None if all is well."""
-    runs, made_for = _release(macos), _release(build)
-    if runs < ACCELERATED or not 0 < made_for < ACCELERATED:
+    runs, made_for = version_numbers(macos), version_numbers(build)
+    if runs < (ACCELERATED,) or not () < made_for < (ACCELERATED,):
         return None
-    what = f"MLX is the build for macOS {made_for}, this Mac runs {runs}: an M5 computes prompts slower with it."
+    what = f"MLX is the build for macOS {made_for[0]}, this Mac runs {runs[0]}: an M5 computes prompts slower with it."
     cure = f"`SYSTEM_VERSION_COMPAT=0 {sys.executable} -m pip install --force-reinstall --no-deps mlx-metal`"
     return Finding(name="programs", state="warn", what=what, fix=cure)
 
@@ -195,11 +195,6 @@ def metal_build() -> str:
         return ""
     found = re.search(r"macosx_(\d+)_(\d+)_", wheel)
     return f"{found[1]}.{found[2]}" if found else ""
-
-
-def _release(macos: str) -> int:
-    first = macos.partition(".")[0]
-    return int(first) if first.isdecimal() else 0
 
 
 async def _asked(name: str, ask: Callable[[], Finding]) -> Finding:

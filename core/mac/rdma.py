@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from core.mac.interfaces import Interface
-from core.mac.requirements import macos_version
+from core.mac.requirements import macos_version, version_numbers
 from core.mac.system_command import said
 
 OLDEST: Final = (26, 2)
@@ -36,7 +36,7 @@ def why_not(seen: RdmaSeen) -> str:
     """The missing requirement and its fix; "" if RDMA works."""
     if not seen.macos:
         return "RDMA over Thunderbolt needs a Mac."
-    if _version(seen.macos) < OLDEST:
+    if version_numbers(seen.macos) < OLDEST:
         return f"This Mac runs macOS {seen.macos}; RDMA over Thunderbolt needs macOS 26.2 or later."
     if seen.status.strip().lower() != "enabled":
         return "RDMA is not enabled on this Mac: start it in Recovery and run `rdma_ctl enable` in its Terminal."
@@ -53,7 +53,3 @@ def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> 
     plain, _, scope = host.partition("%")
     name = scope or next((each.name for each in found if each.address == plain), "")
     return f"rdma_{name}" if f"rdma_{name}" in devices else ""
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall("[0-9]+", text)[:2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from typing import Final, NamedTuple
 
@@ -38,6 +39,11 @@ def macos_version() -> str:
     return said(*PRODUCT_VERSION).strip() or platform.mac_ver()[0]
 
 
+def version_numbers(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version of macOS."""
+    return tuple(int(part) for part in re.findall("[0-9]+", text)[:2])
+
+
 def unmet(here: Machine) -> str:
     """The missing requirement and its fix; "" if all are met."""
     if here.system != "darwin":
@@ -49,8 +55,7 @@ def unmet(here: Machine) -> str:
         )
     if here.machine != "arm64":
         return "This Mac has an Intel processor; MLX, and so macluster, needs Apple silicon (M1 or later)."
-    release = here.macos.partition(".")[0]
-    if release.isdecimal() and int(release) < OLDEST_MACOS:
+    if () < version_numbers(here.macos) < (OLDEST_MACOS,):
         return (
             f"This Mac runs macOS {here.macos}; macluster needs macOS {OLDEST_MACOS} (Sonoma) or later. "
             "System Settings > General > Software Update says whether this Mac can have it."

@@ -12,6 +12,7 @@ import msgspec
 
 LABEL: Final = "macluster.node"
 UNIT: Final = "macluster.service"
+UNIT_PATH: Final = Path(".config/systemd/user") / UNIT  # in the home folder of the account
 IN_SERVICE: Final = "MACLUSTER_SERVICE"  # environment variable of a node that is one
 PLIST: Final = Path("/Library/LaunchDaemons") / f"{LABEL}.plist"
 _OWN_VARIABLES: Final = {"PYTHONSAFEPATH": "1", IN_SERVICE: "1"}
@@ -63,10 +64,6 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     starts: int | None = None  # number of starts
     last_exit: str = ""  # how it ended, "" after a clean exit
-
-    @property
-    def has_no_program(self) -> bool:
-        return self.last_exit in NO_PROGRAM
 
 
 def launchd_plist(service: Service) -> str:
@@ -167,14 +164,10 @@ def systemd_unit(service: Service) -> str:
     return "\n".join(lines) + "\n"
 
 
-def systemd_path(user_home: Path) -> Path:
-    return user_home / ".config" / "systemd" / "user" / UNIT
-
-
 def systemd_install(service: Service) -> ServicePlan:
     """Install a unit that runs from boot, even when no user is logged in."""
     return ServicePlan(
-        file=systemd_path(service.user_home),
+        file=service.user_home / UNIT_PATH,
         text=systemd_unit(service),
         steps=(
             ServiceStep(("systemctl", "--user", "daemon-reload")),
@@ -187,7 +180,7 @@ def systemd_install(service: Service) -> ServicePlan:
 
 def systemd_remove(user_home: Path) -> ServicePlan:
     return ServicePlan(
-        file=systemd_path(user_home),
+        file=user_home / UNIT_PATH,
         steps=(ServiceStep(("systemctl", "--user", "disable", "--now", UNIT), may_fail=True),),
     )
 

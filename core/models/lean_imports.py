@@ -61,7 +61,7 @@ def import_for_layers_only() -> None:
     """Import mlx_lm without the parts that a process for layers doesn't need."""
     for name in _NAMES:
         sys.modules.setdefault(name, _LeftOut(name))
-    _import_without_commands()
+    _without_init("mlx_lm")  # which imports its commands
 
 
 def import_for_text_only() -> None:
@@ -71,7 +71,7 @@ def import_for_text_only() -> None:
     sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # avoids importing asyncio
     for name in _HUB:
         sys.modules.setdefault(name, _LeftOut(name))
-    _import_without_commands()
+    _without_init("mlx_lm")  # which imports its commands
 
 
 def import_transformers_late() -> None:
@@ -90,10 +90,6 @@ def import_for_serving_only() -> None:
 
     package = _without_init("aiohttp")
     package.__version__ = metadata.version("aiohttp")  # type: ignore[attr-defined]
-
-
-def _import_without_commands() -> None:
-    _without_init("mlx_lm")  # which imports its commands
 
 
 def _without_init(name: str) -> ModuleType:

@@ -17,12 +17,13 @@ import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.errors import TrustError
+from core.mac.interfaces import ANYWHERE
 from core.mac.system_command import answered
-from core.trust.identity import VALID_FROM, VALID_TO
+from core.trust.identity import key_pem, self_signed
 from core.trust.private_files import private_folder, read_private, write_private
 
 _ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
@@ -59,7 +60,7 @@ def _names(path: Path, host: str) -> bool:
         named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return False
-    return host in _everywhere() or _name_of(host) in named
+    return host in ANYWHERE or _name_of(host) in named
 
 
 def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> None:
@@ -69,23 +70,15 @@ def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> N
     except OSError:  # its names and `host` are enough
         found = []
     addresses = {each.address.partition("%")[0] for card in found for each in card if each.family in _ADDRESSES}
-    names = sorted((addresses | own_names() | {host}) - _everywhere())
+    names = sorted((addresses | own_names() | {host}).difference(ANYWHERE))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "macluster API")])
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(VALID_FROM)
-        .not_valid_after(VALID_TO)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        self_signed(key, name, x509.random_serial_number())
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_name_of(each) for each in names]), critical=False)
         .sign(key, SHA256())
     )
-    lock = BestAvailableEncryption(secret.hex().encode())
-    write_private(key_path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock), TrustError)
+    write_private(key_path, key_pem(key, secret.hex().encode()), TrustError)
     write_private(certificate_path, certificate.public_bytes(Encoding.PEM), TrustError)
 
 
@@ -94,7 +87,3 @@ def _name_of(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _everywhere() -> frozenset[str]:
-    return frozenset({"0.0.0.0", "::"})

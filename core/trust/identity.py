@@ -23,13 +23,9 @@ from typing import Final, Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
@@ -42,9 +38,6 @@ Storage = Literal["keychain", "file permissions"]
 CURRENT: Final = "identity"
 NEXT: Final = "identity-next"
 MAX_CERTIFICATE: Final = 2048
-
-VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
-VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +105,7 @@ def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
 
 def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
     try:
-        key = load_pem_private_key(read_private(path), passphrase)
+        key = serialization.load_pem_private_key(read_private(path), passphrase)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise IdentityError(f"{path} is damaged, or its passphrase is another one.", _cure(path.parent)) from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -121,8 +114,12 @@ def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
 
 
 def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase))
-    write_private(path, b"Format: %d\n" % Home.identity.format + pem)
+    write_private(path, b"Format: %d\n" % Home.identity.format + key_pem(key, passphrase))
+
+
+def key_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey, passphrase: bytes) -> bytes:
+    lock = serialization.BestAvailableEncryption(passphrase)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
 
 
 def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:
@@ -203,19 +200,25 @@ def certificate_key(der: bytes) -> bytes:
 
 
 def make_certificate(key: Ed25519PrivateKey) -> bytes:
-    """Self-signed leaf of `key`, DER, deterministic. Valid from 2000 to 2099, so no clock matters."""
+    """Self-signed leaf of `key`, DER, deterministic."""
     public = key.public_key().public_bytes_raw()
+    leaf = self_signed(key, _subject(public), int.from_bytes(device_id_of(public)) | 1)
+    return leaf.sign(key, None).public_bytes(serialization.Encoding.DER)
+
+
+def self_signed(
+    key: Ed25519PrivateKey | EllipticCurvePrivateKey, name: x509.Name, serial: int
+) -> x509.CertificateBuilder:
+    """A leaf named `name`, CA:FALSE, for `key` to sign. Valid from 2000 to 2099, so no clock matters."""
     return (
         x509.CertificateBuilder()
-        .subject_name(_subject(public))
-        .issuer_name(_subject(public))
+        .subject_name(name)
+        .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(int.from_bytes(device_id_of(public)) | 1)
-        .not_valid_before(VALID_FROM)
-        .not_valid_after(VALID_TO)
+        .serial_number(serial)
+        .not_valid_before(datetime(2000, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, None)
-        .public_bytes(Encoding.DER)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Thread
 from typing import Final, TypeVar
 
@@ -23,20 +24,10 @@ SERVICE: Final = "macluster"
 ASKS_S: Final = 3.0  # a keychain that is open answers in milliseconds
 PATIENCE_S: Final = 120.0
 
-# What a keyring.cfg or an environment variable that names no proper back end makes of `get_keyring`.
-_MISCONFIGURED: Final = (
-    KeyringError,
-    ImportError,
-    AttributeError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    OSError,
-    configparser.Error,
-)
 # ValueError: an item under our name that is no UTF-8, so none of ours.
 _REFUSED: Final = (KeyringError, ValueError, OSError)
-
+# What a keyring.cfg or an environment variable that names no proper back end makes of `get_keyring`.
+_MISCONFIGURED: Final = (*_REFUSED, ImportError, AttributeError, TypeError, RuntimeError, configparser.Error)
 
 # what Apple's number in the words of keyring means to a person, and what to do
 _MEANING: Final = {
@@ -97,12 +88,9 @@ def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
 
 def drop(name: str) -> None:
     """Delete the item of an old key. It may remain: that key's file is gone."""
-    keychain = _keychain()
-    if keychain is not None:
-        try:
+    if keychain := _keychain():
+        with suppress(*_REFUSED):
             keychain.delete_password(SERVICE, name)
-        except _REFUSED:
-            return
 
 
 def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:

@@ -12,12 +12,11 @@ from typing import Final
 from core.events import Level
 
 LEVELS: Final[tuple[Level, ...]] = ("blocked", "unpaired", "seen", "paired")
-_RANKS: Final[dict[Level, int]] = {level: rank for rank, level in enumerate(LEVELS)}
 
 
 def rank(level: Level) -> int:
     """0 (blocked) to 3 (paired), as in a roster."""
-    return _RANKS[level]
+    return LEVELS.index(level)
 
 
 def level_of(

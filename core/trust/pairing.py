@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from core.errors import PairingError
+from core.events import PairingChanged
 from core.pairing_code import code_from, is_code
-from core.text import NAME_BYTES, Clean, clean_name, name_bytes
+from core.text import NAME_BYTES, clean_name, name_bytes
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
 
 Random = Callable[[int], bytes]
@@ -34,17 +34,6 @@ P4_BYTES: Final = 96
 WINDOW_S: Final = 120.0
 APART_S: Final = 10.0
 ATTEMPTS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class PairingView:
-    """Shown to the user while comparing."""
-
-    peer_name: Clean  # the other Mac's name, unproven
-    peer_text_id: str
-    digits: str  # six, shown on this Mac
-    fingerprint: str = ""  # SHA-256 of the other Mac's key, hex
-    address: str = ""  # of the connection; set by its owner
 
 
 class Revealed(NamedTuple):
@@ -123,10 +112,14 @@ class Comparison:
         self._identity, self._side, self._peer = me.identity, side, peer
         self._th = hashlib.sha256(b"macluster/1 pair\0" + transcript).digest()
         self._prk = extract(self._th, shared)
-        code = code_from(expand(self._prk, b"macluster/1 sas", 8))
-        name = text_id(device_id_of(peer.public))
-        fingerprint = hashlib.sha256(peer.public).hexdigest()
-        self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, code, fingerprint)
+        device_id = text_id(device_id_of(peer.public))
+        self.view = PairingChanged(  # shown to the user; the name is unproven
+            state="compare",
+            peer=clean_name(peer.raw_name) or device_id[:8],
+            device_id=device_id,
+            fingerprint=hashlib.sha256(peer.public).hexdigest(),
+            digits=code_from(expand(self._prk, b"macluster/1 sas", 8)),
+        )
 
     def confirm(self, typed: str) -> tuple[bytes, Pledge]:
         """P4, if `typed` (spaces ignored) are the digits. Raises PairingError; both sides then forget everything."""

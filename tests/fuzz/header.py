@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, MAX_BODY, FrameHeader, FrameType, pack, parse
+from core.link.frames import HEADER, MAX_BODY, FrameHeader, FrameType, parse
 from core.link.seal import Opener, Sealer
 from tests.fuzz.target import Target
+from tests.support.frames import pack
 from tests.support.handshakes import agree
 
 _SESSIONS = agree()

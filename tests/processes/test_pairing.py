@@ -22,7 +22,6 @@ from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.pairing_code import CODE_DIGITS
 from core.requests.trust import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
-from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
 from tests.support.macs import mac
@@ -142,9 +141,9 @@ async def test_who_chose_each_other_meet_and_wrong_digits_leave_nothing(tmp_path
 
 async def test_a_window_for_one_mac_shows_no_digits_to_another(tmp_path: Path) -> None:
     chosen, stranger = mac(5), mac(6)
-    asked: list[PairingView] = []
+    asked: list[PairingChanged] = []
 
-    async def confirm(view: PairingView) -> str:
+    async def confirm(view: PairingChanged) -> str:
         asked.append(view)
         return view.digits
 
@@ -163,7 +162,7 @@ async def test_a_window_for_one_mac_shows_no_digits_to_another(tmp_path: Path) -
         with pytest.raises(PairingError):
             await asyncio.wait_for(knock(6, port), WAIT_S)
         assert one.watch.now.pairing == waiting, "the person was asked nothing"
-        assert [v.peer_text_id for v in asked] in ([], [one.device_id])
+        assert [v.device_id for v in asked] in ([], [one.device_id])
         assert stranger.text_id not in {p.device_id for p in one.watch.now.peers}
         await one.watch.client.stop_pairing()
         await one.sees("stopped")

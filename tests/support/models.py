@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.models.files.catalog import Catalog, ModelEntry
-from core.models.files.model_folder import _contents, _Digest
-from core.models.files.safetensors import header_bytes, weight_files
+from core.models.files.model_folder import _add, _contents, _digest_of
+from core.models.files.safetensors import INDEX_NAME, header_bytes, weight_files
 
 
 def read_entry(directory: Path) -> ModelEntry:
@@ -22,8 +22,8 @@ def scan(roots: Sequence[Path]) -> list[ModelEntry]:
 
 def fingerprint(directory: Path) -> str:
     """Fingerprint of the model in `directory`, which need not be usable."""
-    digest = _Digest(_contents(directory))
-    if not digest.has_index:
-        for file in weight_files(directory, None):
-            digest.add_header(header_bytes(file))
+    contents = _contents(directory)
+    digest = _digest_of(contents)
+    for number, file in enumerate(weight_files(directory, None) if INDEX_NAME not in contents else ()):
+        _add(digest, f"header {number}", header_bytes(file))
     return digest.hexdigest()

@@ -168,7 +168,7 @@ def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
     lines = [f"Installed: {state.state}{process}{starts}."]
     if state.last_exit:
         lines.append(f"Last exit: {state.last_exit}.")
-    if state.has_no_program:
+    if state.last_exit in services.NO_PROGRAM:
         lines.append("Its Python may have been removed: `macluster service install` sets it again.")
     if problem is not None:
         lines.append(f"Last error: {problem.what} {problem.fix}".rstrip())

@@ -117,16 +117,12 @@ def whole_parts(files: Mapping[str, FileFacts]) -> tuple[Part, ...]:
 def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
     """Read the map of a model folder; None for a complete model without a map. Raises BadModel."""
     try:
-        fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        line, files, records = read_list(directory, name)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error.strerror}.", UNREADABLE) from error
-    try:
-        with open(fd, "rb") as file:
-            line, records = file.readline(MAX_HEAD_BYTES), file.read(MAX_RECORDS_BYTES)
-        files = files_in(line, f"{name} in {name_of(directory)}")
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadModel(f"{name} in {name_of(directory)} is damaged.", START_AGAIN) from error
     return BlockMap(files, _hashes(line, files, records))
 
@@ -143,10 +139,15 @@ def write_map(directory: Path, there: BlockMap) -> None:
     write_private(directory / MAP_NAME, head + records_of(there.files, head, known), TransferError)
 
 
-def files_in(line: bytes, file: str) -> dict[str, FileFacts]:
-    """The files in the first line of a map, or of `.compared`. Raises BadModel if it is newer, and as `decode` does."""
-    check_format(file, format_of(line), Home.models.format, BadModel)
-    return msgspec.json.decode(line, type=_Head).files
+def read_list(directory: Path, name: str) -> tuple[bytes, dict[str, FileFacts], bytes]:
+    """First line of a map or of `.compared`, its files, and the rest. Raises OSError, BadModel if it is newer, and as
+    `decode` does.
+    """
+    fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        line, rest = file.readline(MAX_HEAD_BYTES), file.read(MAX_RECORDS_BYTES)
+    check_format(f"{name} in {name_of(directory)}", format_of(line), Home.models.format, BadModel)
+    return line, msgspec.json.decode(line, type=_Head).files, rest
 
 
 def head_of(files: Mapping[str, FileFacts]) -> bytes:

@@ -227,10 +227,8 @@ def _outcome(directory: Path, cache: HeaderCache | None) -> _Read | Problem:
 def _explained(directory: Path, error: ModelError) -> Problem:
     repository = directory.parent.parent if directory.parent.name == "snapshots" else directory
     if isinstance(error, BadModel) and _is_begun(repository):
-        return BadModel(
-            f"{error.what} Its download is not finished.",
-            "Let the download finish, or continue it: d in the list of models.",
-        ).problem
+        fix = "Let the download finish, or continue it: d in the list of models."
+        return BadModel(f"{error.what} Its download is not finished.", fix).problem
     return error.problem
 
 

@@ -7,7 +7,6 @@ its own blocks against. Format: a line of JSON with the files, then the hashes o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,12 +36,7 @@ class Doubtful(NamedTuple):
 def read_compared(directory: Path, files: Mapping[str, block_map.FileFacts]) -> dict[str, bytes]:
     """Block hashes of each compared file in a row; empty if `.compared` is damaged. Raises BadModel if it is newer."""
     try:
-        fd = os.open(directory / COMPARED_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            told = block_map.files_in(
-                file.readline(block_map.MAX_HEAD_BYTES), f"{COMPARED_NAME} in {name_of(directory)}"
-            )
-            hashes = file.read(block_map.MAX_RECORDS_BYTES)
+        _, told, hashes = block_map.read_list(directory, COMPARED_NAME)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     found, at = {}, 0

@@ -125,9 +125,8 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
         work.run()
     except RevisionNotFoundError as error:
         what = f"The commit of {order.origin.repo} that this download began with is no longer on the hub."
-        raise TransferError(
-            what, f"Start again from the current commit: `macluster download --split {order.origin.repo}`."
-        ) from error
+        cure = f"Start again from the current commit: `macluster download --split {order.origin.repo}`."
+        raise TransferError(what, cure) from error
     finally:
         writer.close()
     if not writer.map.missing_bytes:

@@ -29,10 +29,8 @@ def check_here(model: str, headers: Headers, there: BlockMap, tensors: Set[str])
     if nbytes:
         layers = ranges(sorted({layer for name in lacking if lacking[name] and (layer := layer_of(name)) is not None}))
         whose = f" of {layers_text(layers)}" if layers else ""
-        raise ModelNotFound(
-            f"{model} is only partly on this Mac: {size_text(nbytes)}{whose} are missing.",
-            f"Copy it there: d in the list of models, or `macluster copy {model}`.",
-        )
+        what = f"{model} is only partly on this Mac: {size_text(nbytes)}{whose} are missing."
+        raise ModelNotFound(what, f"Copy it there: d in the list of models, or `macluster copy {model}`.")
 
 
 def layers_text(which: Ranges) -> str:

@@ -96,12 +96,13 @@ def read_folder(directory: Path, cache: HeaderCache | None = None) -> ModelFolde
         settings = read_settings(directory)
         name = settings.name
         index = safetensors.parse_index(settings.contents.get(safetensors.INDEX_NAME), name)
-        digest = _Digest(settings.contents)
+        digest = _digest_of(settings.contents)
         headers: dict[str, safetensors.SafetensorsHeader] = {}
         files, cache = safetensors.weight_files(directory, index), cache or HeaderCache()
-        for file in files:
+        for number, file in enumerate(files):
             content, headers[file.name] = cache.of(file)
-            digest.add_header(content)
+            if index is None:
+                _add(digest, f"header {number}", content)
         safetensors.check_tensors(headers, index, name)
         return ModelFolder(
             path=directory,
@@ -124,23 +125,14 @@ def _contents(directory: Path) -> dict[str, bytes]:
     return contents
 
 
-class _Digest:
-    """Computes the fingerprint from the small files, and the weight headers if there is no index."""
+def _digest_of(contents: Mapping[str, bytes]) -> hashlib._Hash:
+    """The fingerprint so far, of the small files."""
+    digest = hashlib.sha256(b"macluster/1 model\0")
+    for name, content in contents.items():
+        _add(digest, name, content)
+    return digest
 
-    def __init__(self, contents: Mapping[str, bytes]) -> None:
-        self._digest = hashlib.sha256(b"macluster/1 model\0")
-        self.has_index, self._headers = safetensors.INDEX_NAME in contents, 0
-        for name, content in contents.items():
-            self._add(name, content)
 
-    def add_header(self, content: bytes) -> None:
-        if not self.has_index:
-            self._add(f"header {self._headers}", content)
-            self._headers += 1
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-    def _add(self, name: str, content: bytes) -> None:
-        # with the lengths, so that different sets of files never give the same bytes
-        self._digest.update(f"{name}\0{len(content)}\0".encode() + content)
+def _add(digest: hashlib._Hash, name: str, content: bytes) -> None:
+    # with the lengths, so that different sets of files never give the same bytes
+    digest.update(f"{name}\0{len(content)}\0".encode() + content)

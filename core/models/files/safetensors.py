@@ -210,10 +210,8 @@ def check_tensors(headers: Mapping[str, SafetensorsHeader], index: Mapping[str, 
         for tensor in header.tensors:
             if home.setdefault(tensor, file) != file:
                 # mlx-lm would take one of them by folder order
-                raise BadModel(
-                    f"{home[tensor]} and {file} in {name} both hold the tensor {tensor!r}.",
-                    "Remove the files that do not belong to this model.",
-                )
+                what = f"{home[tensor]} and {file} in {name} both hold the tensor {tensor!r}."
+                raise BadModel(what, "Remove the files that do not belong to this model.")
     for tensor, file in (index or {}).items():
         if tensor not in home:
             what = f"{file} in {name} lacks the tensor {tensor!r} that {INDEX_NAME} lists there."

@@ -73,18 +73,20 @@ def notes_on(settings: ModelSettings) -> tuple[str, ...]:
 def check_architecture(config: dict[str, Any], name: str) -> None:
     """Raise UnsupportedModel if an installed mlx-lm has no such module, or the model brings its own code."""
     if "model_file" in config:
-        raise UnsupportedModel(
-            f"{name} brings its own code ({str(config['model_file'])!r:.100}), which macluster never runs.",
-            "Choose a model whose architecture mlx-lm knows.",
-        )
+        what = f"{name} brings its own code ({str(config['model_file'])!r:.100}), which macluster never runs."
+        raise UnsupportedModel(what, "Choose a model whose architecture mlx-lm knows.")
     folder, model_type = _modules(), config["model_type"]
     if folder and not (folder / f"{ALIASES.get(model_type, model_type)}.py").is_file():
-        what = f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}."
-        raise UnsupportedModel(what, _OTHER_MODEL)
+        raise unknown_architecture(model_type, name)
     types, every = config.get("indexer_types"), config.get("index_topk_freq")
     shares = "shared" in str(types) if types else every not in (None, 1)
     if folder and shares and not _says(model_type, "index_topk_freq"):
         raise UnsupportedModel(f"Layers of {name} share an indexer, which mlx-lm does not read.", _OTHER_MODEL)
+
+
+def unknown_architecture(model_type: str, name: str) -> UnsupportedModel:
+    what = f"mlx-lm on this Mac does not know the architecture {model_type!r} of {name}."
+    return UnsupportedModel(what, _OTHER_MODEL)
 
 
 def _unreadable_form(settings: ModelSettings) -> str:

@@ -8,7 +8,7 @@ the same code and config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import count
 from math import prod
@@ -55,11 +55,20 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, mx.array | int | float) or is_bag(value)
 
 
+def rebuilt(value: Any, change: Callable[[mx.array], Any]) -> Any:
+    """Copy of `value` and its bags, with `change` applied to each array, in the order of `leaves`."""
+    if type(value) is tuple:
+        return tuple(rebuilt(item, change) for item in value)
+    if is_bag(value):
+        made = copy(value)
+        vars(made).update((name, rebuilt(field, change)) for name, field in vars(value).items())
+        return made
+    return change(value) if isinstance(value, mx.array) else value
+
+
 def snapshot(value: Any) -> Any:
     """Copy `value` with its bags, because later layers write into them."""
-    if type(value) is tuple:
-        return tuple(snapshot(item) for item in value)
-    return copy(value) if is_bag(value) else value
+    return rebuilt(value, lambda array: array)
 
 
 def row_axis(array: mx.array) -> int | None:
@@ -92,7 +101,7 @@ class Boundary:
 
     def __init__(self, sample: Any, sent: frozenset[int], sides: dict[int, SideInput]) -> None:
         arrays = leaves(sample)
-        self._shape = _outline(sample, sent)
+        self._shape = rebuilt(sample, lambda _: mx.zeros(()))  # without the graph of the probe
         self._sent = sorted(sent)
         whole = [arrays[i] for i in self._sent]
         self._axes = [row_axis(array) or 0 for array in whole]
@@ -118,12 +127,12 @@ class Boundary:
         found = [(a.ndim > 2 and a.shape[:2] == lead, a.shape[2:], a.dtype) for a in arrays]
         if found != [(True, tail, dtype) for tail, dtype in self.kinds]:
             got = ", ".join(f"{a.dtype} {list(a.shape)}" for a in arrays)
-            raise StageFailed(
-                f"The previous stage sent {got or 'nothing'}, which does not fit this model's layers.",
-                "Run the same version of macluster and mlx-lm on every Mac.",
-            )
+            what = f"The previous stage sent {got or 'nothing'}, which does not fit this model's layers."
+            raise StageFailed(what, "Run the same version of macluster and mlx-lm on every Mac.")
         own, grouped = arrays[: len(self._sent)], arrays[len(self._sent) :]
-        value = _fill(self._shape, (_rows_back(a, axis) for a, axis in zip(own, self._axes, strict=True)))
+        places = zip(self._sent, own, self._axes, strict=True)
+        back, number = {i: _rows_back(array, axis) for i, array, axis in places}, count()
+        value = rebuilt(self._shape, lambda _: back.get(next(number)))
         pairs = zip(self._groups, grouped, strict=True)
         return value, {n: array[:, :, i] for (_, numbers), array in pairs for i, n in enumerate(numbers)}
 
@@ -141,17 +150,12 @@ def _bytes(wire: WireType | None, tail: tuple[int, ...], dtype: mx.Dtype) -> int
     return prod(tail) * DTYPES[wire].size
 
 
-def _groups(sides: dict[int, SideInput]) -> list[tuple[tuple[tuple[int, ...], mx.Dtype], list[int]]]:
+def _groups(sides: dict[int, SideInput]) -> list[tuple[Kind, list[int]]]:
     """Group side inputs by shape and type, in order of their numbers."""
-    found: list[tuple[tuple[tuple[int, ...], mx.Dtype], list[int]]] = []
+    found: dict[Kind, list[int]] = {}
     for number, side in sorted(sides.items()):
-        kind = (side.tail, side.dtype)
-        numbers = next((n for k, n in found if k == kind), None)
-        if numbers is None:
-            found.append((kind, [number]))
-        else:
-            numbers.append(number)
-    return found
+        found.setdefault((side.tail, side.dtype), []).append(number)
+    return list(found.items())
 
 
 def _rows_first(array: mx.array, axis: int) -> mx.array:
@@ -166,38 +170,3 @@ def _rows_back(array: mx.array, axis: int) -> mx.array:
         return array
     order = [*range(2, 2 + axis), 0, 1, *range(2 + axis, array.ndim)]
     return array.transpose(*order)
-
-
-_HOLE: Final = object()  # placeholder of a sent array in the outline of a return value
-
-
-def _outline(sample: Any, sent: frozenset[int]) -> Any:
-    """Copy of `sample` with a hole for each sent array and None for the others."""
-    counter = count()
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(walk(item) for item in value)
-        if is_bag(value):
-            return _with_fields(value, [walk(field) for field in vars(value).values()])
-        if isinstance(value, mx.array):
-            return _HOLE if next(counter) in sent else None
-        return value
-
-    return walk(sample)
-
-
-def _fill(outline: Any, arrays: Iterator[mx.array]) -> Any:
-    if isinstance(outline, tuple):
-        return tuple(_fill(item, arrays) for item in outline)
-    if outline is _HOLE:
-        return next(arrays)
-    if not isinstance(outline, int | float) and outline is not None:
-        return _with_fields(outline, [_fill(field, arrays) for field in vars(outline).values()])
-    return outline
-
-
-def _with_fields(bag: Any, fields: list[Any]) -> Any:
-    made = copy(bag)
-    vars(made).update(zip(vars(bag), fields, strict=True))
-    return made

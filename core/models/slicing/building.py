@@ -8,8 +8,10 @@ name no file.
 from __future__ import annotations
 
 import glob
+import io
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,8 +25,7 @@ from core.errors import BadModel, UnsupportedModel
 from core.models.files.checked_files import OTHER_VERSION
 from core.models.files.model_folder import ModelFolder
 from core.models.files.safetensors import SafetensorsHeader
-from core.models.files.suitability import check_architecture
-from core.models.slicing.tensor_sources import origins
+from core.models.files.suitability import check_architecture, unknown_architecture
 
 # errors of mlx, mlx-lm and Python's parsers for malformed files
 FAILURES: Final = (
@@ -35,6 +36,10 @@ _UNREADABLE: Final = ("F8_E5M2", "F64")
 _OTHER_MODEL: Final = (
     "config.json and the weights don't belong together: download the model again, or choose another version of it."
 )
+
+
+# mlx names an operation in the text of its graph by its address, which is valid as long as an array made by it exists
+_PROMISE: Final = re.compile(r"^\{ (\d+) \[label =\"Load\"", re.MULTILINE)
 
 
 class Built(NamedTuple):
@@ -83,9 +88,8 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
     for file, header in headers.items():
         for name, tensor in header.tensors.items():
             if tensor.dtype in _UNREADABLE:
-                raise UnsupportedModel(
-                    f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.", OTHER_VERSION
-                )
+                what = f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read."
+                raise UnsupportedModel(what, OTHER_VERSION)
 
 
 class _BuildTracer:
@@ -106,10 +110,7 @@ class _BuildTracer:
             self.family, arguments = mlx_utils._get_classes(config)
         # one module of mlx-lm calls exit() if an optional package is missing
         except (ValueError, AttributeError, SystemExit) as error:
-            raise UnsupportedModel(
-                f"mlx-lm on this Mac does not know the architecture {self._architecture!r} of {self._name}.",
-                "Choose another model, or wait for a version of macluster that knows it.",
-            ) from error
+            raise unknown_architecture(self._architecture, self._name) from error
         self._at_fault = f"config.json does not describe a model of the architecture {self._architecture!r}"
         return self._traced(self.family), arguments
 
@@ -130,21 +131,15 @@ class _BuildTracer:
     def _check_fit(self, asked: Mapping[str, mx.array], given: Mapping[str, mx.array]) -> None:
         """Raise BadModel unless the weights have the model's names and shapes."""
         if missing := [path for path in asked if path not in given]:
-            raise BadModel(
-                f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for.",
-                _OTHER_MODEL,
-            )
+            what = f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for."
+            raise BadModel(what, _OTHER_MODEL)
         if extra := sorted(given.keys() - asked.keys()):
-            raise BadModel(
-                f"{self._source(given[extra[0]])}{_and_more(extra)}, which config.json has no place for.", _OTHER_MODEL
-            )
+            what = f"{self._source(given[extra[0]])}{_and_more(extra)}, which config.json has no place for."
+            raise BadModel(what, _OTHER_MODEL)
         for path, array in asked.items():
             if array.shape != given[path].shape:
-                raise BadModel(
-                    f"{self._source(given[path])}, which makes {path!r} {list(given[path].shape)}; "
-                    f"config.json asks for {list(array.shape)}.",
-                    _OTHER_MODEL,
-                )
+                made = f"{self._source(given[path])}, which makes {path!r} {list(given[path].shape)}"
+                raise BadModel(f"{made}; config.json asks for {list(array.shape)}.", _OTHER_MODEL)
 
     def _source(self, array: mx.array) -> str:
         """First part of a sentence about the first tensor that `array` is made of."""
@@ -162,3 +157,19 @@ class _BuildTracer:
 
 def _and_more(paths: list[str]) -> str:
     return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+
+
+# a family's `sanitize` may rename, stack or split tensors, or undo fp8: it leaves each array as a graph of lazy reads
+def origins(tensors: Mapping[str, mx.array], arrays: Iterable[mx.array]) -> frozenset[str]:
+    """Names of the `tensors` (as returned by `mx.load`) that are read when `arrays` are evaluated. A tensor that was
+    already evaluated is no longer in the graph; it counts, because building the arrays needed it.
+    """
+    promises = {name: _promises([tensor]) for name, tensor in tensors.items()}
+    wanted = _promises(arrays)
+    return frozenset(name for name, own in promises.items() if not own or own & wanted)
+
+
+def _promises(arrays: Iterable[mx.array]) -> set[str]:
+    text = io.StringIO()
+    mx.export_to_dot(text, *arrays)
+    return set(_PROMISE.findall(text.getvalue()))

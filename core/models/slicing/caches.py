@@ -152,9 +152,8 @@ class SliceCaches:
         try:
             own = {i: quantised(caches[i], bits) for i in self.indices}
         except (NotImplementedError, ValueError) as error:
-            raise UnsupportedModel(
-                f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
-            ) from error
+            what = f"mlx-lm cannot keep this model's cache in {bits} bits: {error}."
+            raise UnsupportedModel(what, "Load it without --kv-bits.") from error
         return self.build(own)
 
     def states(self, caches: Sequence[Any]) -> list[Any]:

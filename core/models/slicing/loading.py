@@ -21,12 +21,11 @@ from core.models.files.layers_on_disk import check_here
 from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.parts import Part, parts_of
 from core.models.metal import fault_of
-from core.models.slicing.building import FAILURES, Built, build, first_line
+from core.models.slicing.building import FAILURES, Built, build, first_line, origins
 from core.models.slicing.part_reads import PartRead, part_reads
 from core.models.slicing.probe import ModelProbe, check_cuts
 from core.models.slicing.ranks import Rank, computes_apart, shard
 from core.models.slicing.slots import Slice
-from core.models.slicing.tensor_sources import origins
 
 Progress = Callable[[int, int], None]
 

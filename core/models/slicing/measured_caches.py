@@ -34,10 +34,15 @@ def cache_sizes(model: nn.Module, probe: ModelProbe, kv_bits: Sequence[int]) -> 
     return tuple(_by_growth(_nbytes(before), _nbytes(after)) for before, after in zip(near, far, strict=True))
 
 
-def _filled(model: nn.Module, probe: ModelProbe, tokens: int) -> list[list[Any]]:
-    """Every layer's caches after a forward of `tokens` tokens."""
+def _caches_after(model: nn.Module, tokens: int) -> list[Any]:
     caches: list[Any] = make_prompt_cache(model)
     model(mx.zeros((1, tokens), mx.int32), cache=caches)
+    return caches
+
+
+def _filled(model: nn.Module, probe: ModelProbe, tokens: int) -> list[list[Any]]:
+    """Every layer's caches after a forward of `tokens` tokens."""
+    caches = _caches_after(model, tokens)
     layers: list[list[Any]] = [[] for _ in range(probe.layers)]
     for index, cache in enumerate(caches):
         layers[probe.cache_of.index(index) if index in probe.cache_of else 0].append(cache)
@@ -101,9 +106,7 @@ def one_row(model: nn.Module, probe: ModelProbe) -> str:
 
 def whole_bits(model: nn.Module) -> str:
     """Why the caches cannot be quantised; "" if mlx-lm's `kv_bits` works. Computes nothing."""
-    caches: list[Any] = make_prompt_cache(model)
-    model(mx.zeros((1, _LENGTHS[0]), mx.int32), cache=caches)
-    plain = [cache for cache in caches if hasattr(cache, "to_quantized")]
+    plain = [cache for cache in _caches_after(model, _LENGTHS[0]) if hasattr(cache, "to_quantized")]
     for cache in plain:
         try:
             cache.to_quantized(group_size=KV_GROUP, bits=KV_BITS[0])
@@ -115,11 +118,7 @@ def whole_bits(model: nn.Module) -> str:
 
 
 def _dry_run(model: nn.Module) -> None:
-    alone = []
-    for length in _LENGTHS:
-        caches: list[Any] = make_prompt_cache(model)
-        model(mx.zeros((1, length), mx.int32), cache=caches)
-        alone.append(caches)
+    alone = [_caches_after(model, length) for length in _LENGTHS]
     rows = [alone[number % len(alone)] for number in range(_ROWS)]
     merged = [type(parts[0]).merge(list(parts)) for parts in zip(*rows, strict=True)]
     model(mx.zeros((_ROWS, 1), mx.int32), cache=merged)

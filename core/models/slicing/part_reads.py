@@ -10,7 +10,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import starmap
 from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
 from core.models.files.model_folder import ModelFolder
+from core.models.files.parts import ranges
 
 MAX_READ_BYTES: Final = 1 << 30  # macOS refuses a read of 2 GiB
 
@@ -84,7 +85,7 @@ def noting_cuts() -> Iterator[dict[int, Cut]]:
                 axis, segments = (place, 1) if isinstance(place, int) else place
                 # the same cut of a range shows the kept indices
                 line = shard({"": mx.arange(tensor.shape[axis])}, lambda *_: (0, segments), group)[""]  # noqa: B023
-                cuts[id(part)] = Cut(part, tensor, axis % tensor.ndim, _runs(line.tolist()))
+                cuts[id(part)] = Cut(part, tensor, axis % tensor.ndim, tuple(starmap(range, ranges(line.tolist()))))
         return made
 
     distributed._shard = noting
@@ -108,11 +109,6 @@ def part_reads(folder: ModelFolder, tensors: Mapping[str, mx.array], cuts: Mappi
         if id(cut.tensor) in names
     }
     return {path: read for path, read in reads.items() if read.piece_bytes >= mmap.PAGESIZE}
-
-
-def _runs(line: list[int]) -> tuple[range, ...]:
-    edges = [0, *(at for at, (one, next_one) in enumerate(pairwise(line), 1) if next_one != one + 1), len(line)]
-    return tuple(range(line[start], line[stop - 1] + 1) for start, stop in pairwise(edges))
 
 
 def _fill(fd: int, room: memoryview, offset: int) -> None:

@@ -7,6 +7,7 @@ first and after the last layer; from these, the legal cuts.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,8 +15,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, UnsupportedModel
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.cut_restrictions import cuts_at_borrowed_keys, forbidden_cuts
-from core.models.slicing.forward_tracer import Call, ForwardTracer, side_inputs
+from core.models.slicing.forward_tracer import Call, ForwardTracer, ids, is_float, side_inputs
 
 
 class ModelProbe:
@@ -28,7 +28,7 @@ class ModelProbe:
         self.layer_paths = [paths[id(layer)] for layer in layers]  # parameter path of each layer
         caches = make_prompt_cache(model)
         tracer = ForwardTracer(caches)
-        outside = [(p, m) for p, m in model.named_modules() if not self.is_inside(p)]
+        outside = [(p, m) for p, m in model.named_modules() if self.layer_of(p) is None]
         with tracer.on(outside, layers):
             logits = model(mx.zeros((ROWS, POSITIONS), mx.int32), cache=caches)
         self.vocab = int(logits.shape[-1])
@@ -58,9 +58,6 @@ class ModelProbe:
         """Side inputs, by number, read by layers from `cut` on."""
         return {n: side for n, side in self._sides.items() if side.last >= cut}
 
-    def is_inside(self, path: str) -> bool:
-        return self.layer_of(path) is not None
-
     def layer_of(self, path: str) -> int | None:
         for layer, prefix in enumerate(self.layer_paths):
             if path == prefix or path.startswith(prefix + "."):
@@ -79,7 +76,7 @@ class ModelProbe:
             return "it keeps a cache that belongs to none of its layers"
         if not all(call.is_plain for call in calls):
             return "its layers pass on something other than arrays with one entry per token"
-        aside = cuts_at_borrowed_keys(calls)
+        aside = _cuts_at_borrowed_keys(calls)
         sides = side_inputs(calls)
         if aside is None or sides is None:
             return "its layers read values whose origin is not clear"
@@ -89,7 +86,8 @@ class ModelProbe:
         sent.append(sent[-1] if sent else frozenset({0}))
         behind = [self.sides_behind(cut) for cut in range(1, self.layers + 1)]
         self.boundaries = [Boundary(c.value, s, b) for c, s, b in zip(calls, sent, behind, strict=True)]
-        self.cuts = frozenset(range(1, self.layers + 1)) - forbidden_cuts(calls, aside)
+        forbidden = _cuts_at_shared_caches(calls) | _cuts_at_far_reads(calls) | aside
+        self.cuts = frozenset(range(1, self.layers + 1)) - forbidden
         return "" if self.layers in self.cuts and len(self.cuts) > 1 else "all its layers share state"
 
 
@@ -109,20 +107,66 @@ def check_cuts(probe: ModelProbe, start: int, stop: int, *, embed: bool, output:
     if not edges and not apart:
         return
     if probe.unsplittable:
-        raise UnsupportedModel(
-            f"This model cannot be split over several Macs: {probe.unsplittable}.",
-            "Load it on one Mac, or choose another model.",
-        )
+        what = f"This model cannot be split over several Macs: {probe.unsplittable}."
+        raise UnsupportedModel(what, "Load it on one Mac, or choose another model.")
     for cut in sorted(edges | ({probe.layers} if apart else set())):
         if cut not in probe.cuts:
             legal = ", ".join(str(c) for c in sorted(legal_cuts(probe)))
-            raise IllegalCut(
-                f"This model cannot be cut before layer {cut}, because layers on both sides share state.",
-                f"It can be cut before layers {legal}." if legal else "Load it on one Mac.",
-            )
+            what = f"This model cannot be cut before layer {cut}, because layers on both sides share state."
+            raise IllegalCut(what, f"It can be cut before layers {legal}." if legal else "Load it on one Mac.")
 
 
 def _sent(call: Call, after: Call) -> frozenset[int]:
     """Leaves of a return value that the next layer reads; always with the first, which some families scale between."""
     read = {id(array) for array in after.given}
     return frozenset({0} | {i for i, a in enumerate(call.made) if id(a) in read and row_axis(a) is not None})
+
+
+def _cuts_at_shared_caches(calls: list[Call]) -> set[int]:
+    """Cuts between two layers that use the same cache."""
+    illegal: set[int] = set()
+    first: dict[int, int] = {}
+    for call in calls:
+        if call.cache is not None:
+            illegal.update(range(first.setdefault(call.cache, call.layer) + 1, call.layer + 1))
+    return illegal
+
+
+def _cuts_at_far_reads(calls: list[Call]) -> set[int]:
+    """Cuts that a value would have to skip: an array that is read later than in the next layer or isn't per token (an
+    earlier layer's keys, which grow with the context), or an entry of a dict that layers share.
+    """
+    illegal: set[int] = set()
+    made: dict[int, tuple[int, bool]] = {}
+    written: dict[Any, int] = {}
+    for call in calls:
+        for array in call.given:
+            if id(array) in made:
+                source, travels = made[id(array)]
+                illegal.update(range(source + 1, call.layer + 1) if not travels else range(source + 1, call.layer))
+        made.update((id(array), (call.layer, row_axis(array) is not None)) for array in call.made)
+        for key in call.read & written.keys():
+            illegal.update(range(written[key] + 1, call.layer + 1))
+        written.update(dict.fromkeys(call.written, call.layer))
+    return illegal
+
+
+def _cuts_at_borrowed_keys(calls: list[Call]) -> set[int] | None:
+    """Cuts between a layer and a later one that gets its keys through outside code; None if their source is unknown."""
+    owner = {call.cache: call.layer for call in calls if call.cache is not None}
+    illegal: set[int] = set()
+    known = ids(calls[0].given)
+    sources: set[int] = set()
+    for call in calls:
+        sources |= call.touched
+        for array in call.given:
+            if id(array) not in known and _looks_like_keys(array):
+                if not sources:
+                    return None
+                illegal.update(range(min(owner[c] for c in sources) + 1, call.layer + 1))
+        known |= ids(call.made)
+    return illegal
+
+
+def _looks_like_keys(array: mx.array) -> bool:
+    return array.ndim == 4 and array.shape[-1] != POSITIONS and row_axis(array) is None and is_float(array)

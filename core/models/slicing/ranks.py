@@ -46,9 +46,8 @@ def shard(model: nn.Module, rank: Rank) -> dict[str, Cut]:
         with noting_cuts() as cuts:
             inner.shard(rank)
     except FAILURES as error:
-        raise UnsupportedModel(
-            f"The layers of this model cannot be divided over {rank.count} Macs: {first_line(error)}.", BY_LAYERS
-        ) from error
+        what = f"The layers of this model cannot be divided over {rank.count} Macs: {first_line(error)}."
+        raise UnsupportedModel(what, BY_LAYERS) from error
     # a tensor that a family changes after the cut is no part of the file's tensor any more
     return {path: cuts[id(array)] for path, array in tree_flatten(model.parameters()) if id(array) in cuts}
 
@@ -61,7 +60,7 @@ def join(model: nn.Module, rank: Rank, group: mx.distributed.Group) -> None:
 
 def computes_apart(model: nn.Module, rank: Rank, probe: ModelProbe) -> bool:
     """Whether one rank alone can compute logits from the last layer's result."""
-    inside = {id(module) for path, module in model.named_modules() if probe.is_inside(path)}
+    inside = {id(module) for path, module in model.named_modules() if probe.layer_of(path) is not None}
     return bool(probe.boundaries) and all(id(module) in inside for module, _ in _places(model, rank))
 
 

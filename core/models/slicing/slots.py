@@ -108,9 +108,8 @@ class Slice:
         try:
             self._dry_run(self.caches.new(), 1)
         except FAILURES as error:
-            raise StageFailed(
-                f"This model does not run in {self.rank.count} parts: {first_line(error)}.", BY_LAYERS
-            ) from error
+            what = f"This model does not run in {self.rank.count} parts: {first_line(error)}."
+            raise StageFailed(what, BY_LAYERS) from error
 
     def shared(self, tokens: mx.array) -> mx.array:
         """The first rank's token ids [B, L] on every rank, clipped, perhaps not computed yet; others pass zeros."""

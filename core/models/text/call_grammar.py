@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +12,17 @@ from core.answer_parts import Tool
 from core.constraint import Grammar
 from core.errors import UsageError
 from core.models.text.call_forms import CallForm
-from core.models.text.marks import TAGS, Mark, json_rule, mark_all, quoted
+from core.models.text.grammar import STYLE, enforceable
+
+# a family's marker as a rule: its own token, or text
+Mark = Callable[[str], str]
 
 FREE: Final = "WORDS?"
 # PLAIN is text that doesn't begin like a call without an opening
 TERMS: Final = ("WORDS: /(.|\\n)+/", "BLANK: /\\n{1,2}/", "PLAIN: /[^{\\s](.|\\n)*/")
 
+_TAGS: Final = re.compile(r"(<[^<>]*>|\[[A-Z_]+\])")
+_LENIENT: Final = {"lenient": True, "coerce_one_of": True}
 _NAME: Final = re.compile(r'[^\s<>"]+')
 _JSON: Final = ("integer", "number", "boolean", "array", "object")
 _SAID: Final = {"title", "description", "default", "examples", "$schema", "$defs", "definitions", "$comment"}
@@ -50,6 +55,27 @@ class Tags(NamedTuple):
     closing: str = ""  # of the form, after the tail
 
 
+def quoted(text: str) -> str:
+    """Lark string for exactly that text."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def json_rule(schema: Mapping[str, Any], *, strict: bool) -> str:
+    """Rule of a schema; unless `strict`, parts that can't be enforced are ignored."""
+    return f"%json {json.dumps({**enforceable(schema), 'x-guidance': {**STYLE, **({} if strict else _LENIENT)}})}"
+
+
+def mark_all(text: str, mark: Mark) -> str:
+    """`text` as a rule whose tags may be tokens."""
+    rules: list[str] = []
+    for piece in filter(None, _TAGS.split(text)):
+        rule = mark(piece)
+        if rule.startswith('"') and rules and rules[-1].startswith('"'):
+            rule = quoted(json.loads(rules.pop()) + piece)
+        rules.append(rule)
+    return " ".join(rules)
+
+
 def tagged(tags: Tags, tool: Tool, mark: Mark) -> str:
     """Rule of a tool's call, after its opening."""
     head, tail = mark_all(tags.head.replace("NAME", tool.name), mark), mark_all(tags.tail + tags.closing, mark)
@@ -71,7 +97,7 @@ def _joined(found: Sequence[tuple[str, bool]], comma: str) -> str:
 
 def terms(tags: Tags, mark: Mark) -> tuple[str, ...]:
     """The terminals used by these rules."""
-    end, *last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, *TAGS.findall(tags.tail + tags.closing)))
+    end, *last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, *_TAGS.findall(tags.tail + tags.closing)))
     none = f" & ~/(.|\\n)*({'|'.join(last)})(.|\\n)*/"  # a parser may stop at these earlier ends
     none += f" & ~/\\n?null\\n?({end})?/i" if not tags.all_json else ""
     if _is_text(tags, mark):

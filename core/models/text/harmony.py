@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from core.answer_parts import Tool
 from core.constraint import Grammar
 from core.models.text.call_forms import template_of
-from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
-from core.models.text.marks import Mark, quoted
+from core.models.text.call_grammar import FREE, TERMS, Mark, arguments_of, inlined, quoted
 
 CALL_END: Final = "<|call|>"
 _MESSAGE: Final = "<|message|>"

@@ -32,7 +32,8 @@ class TemplateForm(NamedTuple):
 
 def probed(shows: Shows) -> TemplateForm:
     """The form of the template that `shows` renders."""
-    user, again, answer, system = (_said(*each) for each in _PROBES)
+    user, again, answer = _said("user", "probe_user"), _said("user", "probe_again"), _said("assistant", "probe_answer")
+    system, late = _said("system", "probe_system"), _said("system", "probe_late")
 
     def takes(form: TemplateForm, *turns: Turn) -> bool:
         words = [turn["content"] for turn in turns if turn["content"]]
@@ -43,7 +44,6 @@ def probed(shows: Shows) -> TemplateForm:
     form = next((each for each in (texts, parts) if takes(each, user)), None)
     if form is None:  # it takes nothing, so its own error says most
         return texts
-    late = _said("system", "probe_late")
     form = form._replace(
         system=takes(form, system, user),
         late_system=all(
@@ -141,14 +141,6 @@ def _with_text(call: Turn) -> Turn:
     function = call["function"]
     arguments = json.dumps(function["arguments"], ensure_ascii=False)
     return {**call, "function": {**function, "arguments": arguments}}
-
-
-_PROBES: Final = (
-    ("user", "probe_user"),
-    ("user", "probe_again"),
-    ("assistant", "probe_answer"),
-    ("system", "probe_system"),
-)
 
 
 def _said(role: str, content: str) -> Turn:

@@ -37,9 +37,8 @@ from core.models.text.call_grammar import FREE, call_grammar, shape_of
 from core.models.text.chat_template import render
 from core.models.text.control_tokens import pattern_of, with_marks
 from core.models.text.grammar_check import check
-from core.models.text.plain_tools import with_tools, without_calls
 from core.models.text.template_form import PROBE_NAME, TemplateForm, Turn, in_form, probed
-from core.models.text.template_values import one_call_each, said_before, spec_of
+from core.models.text.template_values import one_call_each, said_before, spec_of, with_tools, without_calls
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
 from core.requests.answers import Message, ModelOption, TemplateOptions
 from core.sampling_options import Sampling

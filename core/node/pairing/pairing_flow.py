@@ -23,7 +23,7 @@ from core.node.trust.roster_enforcement import RosterEnforcement
 from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
 from core.trust.identity import text_id
-from core.trust.pairing import APART_S, WINDOW_S, PairingView
+from core.trust.pairing import APART_S, WINDOW_S
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.format import Member
 from core.trust.roster.joining import check_may_pair
@@ -217,15 +217,9 @@ class PairingFlow:
             with suppress(OSError):
                 await self._discovery.announce(None)
 
-    async def _confirm(self, view: PairingView) -> str:
+    async def _confirm(self, view: PairingChanged) -> str:
         self.comparisons += 1
         self._typed = asyncio.get_running_loop().create_future()
-        self._publish(
-            state="compare",
-            peer=view.peer_name,
-            device_id=view.peer_text_id,
-            address=view.address,
-            fingerprint=view.fingerprint,
-            digits=view.digits,
-        )
+        self._now = msgspec.structs.replace(view, closes_at=self._now.closes_at)
+        self._bus.publish(self._now)
         return await self._typed

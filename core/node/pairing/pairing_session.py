@@ -9,10 +9,13 @@ import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from core.errors import LinkError, MaclusterError, OtherVersion, PairingError
+from core.events import PairingChanged
 from core.link.listener import plain_host
 from core.link.tls_stream import connect_arguments
 from core.node.base.message_table import read_clean
@@ -28,7 +31,7 @@ from core.trust.roster.bundle import decode_bundle
 from core.trust.roster.format import Member, Roster, decode
 from core.trust.roster.store import RosterStore
 
-Confirm = Callable[[pairing.PairingView], Awaitable[str]]
+Confirm = Callable[[PairingChanged], Awaitable[str]]
 
 MESSAGE_S: Final = 10.0
 MAX_NOTE: Final = MAX_CONTROL_BODY + 32
@@ -80,7 +83,7 @@ class PairingConnection:
 
     async def greeting(self) -> Greeting:
         """Read the other Mac's version. It isn't proven: it only says why a pairing would be of no use."""
-        greeting: Greeting = read_clean(await self._read_sized("greeting"), Greeting, "greeting")
+        greeting: Greeting = read_clean(await self._read_all("greeting"), Greeting, "greeting")
         return greeting
 
     async def send_note(self, peer: pairing.Confirmed, note: bytes) -> None:
@@ -88,9 +91,9 @@ class PairingConnection:
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
     async def receive_note(self, peer: pairing.Confirmed) -> bytes:
-        return peer.unpack(await self._read_sized("note"))
+        return peer.unpack(await self._read_all("note"))
 
-    async def _read_sized(self, what: str) -> bytes:
+    async def _read_all(self, what: str) -> bytes:
         (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
         if length > MAX_NOTE:
             raise PairingError(f"The other Mac sent a {what} of {length} bytes; {MAX_NOTE} are allowed.")
@@ -109,15 +112,15 @@ class PairingSession:
     chosen: str | None = None
     greeting: Greeting = field(default_factory=own_greeting)
 
-    def check_version(self, view: pairing.PairingView, theirs: Greeting) -> None:
+    def check_version(self, view: PairingChanged, theirs: Greeting) -> None:
         """Refuse a Mac whose messages this one won't understand, before anybody types digits. Raises OtherVersion."""
-        apart = why_apart(view.peer_name, theirs, self.greeting)
+        apart = why_apart(view.peer, theirs, self.greeting)
         if apart and wire_between(theirs, self.greeting) is None:
             raise OtherVersion(apart.what, apart.fix)
 
-    def check_chosen(self, view: pairing.PairingView) -> None:
-        if self.chosen is not None and view.peer_text_id != self.chosen:
-            what = f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]})."
+    def check_chosen(self, view: PairingChanged) -> None:
+        if self.chosen is not None and view.device_id != self.chosen:
+            what = f"Another Mac than the chosen one answered: {view.peer} ({view.device_id[:8]})."
             raise PairingError(what, "If that is the one you want, choose it.")
 
     async def finish(

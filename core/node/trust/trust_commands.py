@@ -56,7 +56,6 @@ class TrustCommands:
 
     def _view(self, identity: Identity, trust: TrustChanged) -> TrustView:
         roster, fork = self._store.current, self._store.forked
-        me = roster.member(identity.device_id) if roster else None
         adopted = self._store.adopted_at
         return TrustView(
             level=trust.level,
@@ -65,7 +64,7 @@ class TrustCommands:
             epoch=roster.epoch if roster else 0,
             roster_hash=roster.hash.hex() if roster else "",
             roster_age_s=max(0.0, time.time() - adopted) if adopted is not None else 0.0,
-            is_admin=bool(me and me.is_admin),
+            is_admin=bool(roster and roster.admin(identity.device_id)),
             has_recovery=bool(roster and roster.recovery),
             fork=tuple(tip.hash.hex() for tip in fork.tips) if fork else None,
             fork_epoch=fork.epoch if fork else 0,
@@ -116,8 +115,7 @@ class TrustCommands:
             raise Busy("A model is loaded on this Mac.", "Unload it first, on the Mac that loaded it.")
         following = await asyncio.to_thread(prepare_rotation, self._home.identity)
         request = ask_rotation(roster, self._identity, following)
-        me = roster.member(self._identity.device_id)
-        if me and me.is_admin:
+        if roster.admin(self._identity.device_id):
             if len(roster.macs) > 1 and not self._mesh.contacts:
                 raise LinkLost("No other Mac is linked, so none would learn the new key.", "Start another Mac first.")
             await self._admit_key(request)
@@ -191,8 +189,7 @@ class TrustCommands:
 
 def voucher(roster: Roster) -> bytes:
     """The admin that affirms a roster after a fork: only one, since two would fork it again."""
-    signer = roster.member(roster.signer_id)
-    return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
+    return (roster.admin(roster.signer_id) or roster.admins[0]).device_id
 
 
 def trusted_macs(

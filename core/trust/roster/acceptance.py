@@ -102,8 +102,8 @@ def _check_leavers(current: Roster, offered: Roster) -> None:
 
 
 def _check_signer(before: Roster, offered: Roster) -> None:
-    signer = before.member(offered.signer_id)
-    if signer is None or not signer.is_admin:
+    signer = before.admin(offered.signer_id)
+    if signer is None:
         raise RosterError(f"The roster of epoch {offered.epoch} is signed by a Mac that is not an admin.")
     verify(offered, signer.public)
 

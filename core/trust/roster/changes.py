@@ -130,8 +130,7 @@ def _mac(roster: Roster, device_id: bytes) -> Member:
 
 
 def _check_admin(roster: Roster, identity: Identity) -> None:
-    me = roster.member(identity.device_id)
-    if me is None or not me.is_admin:
+    if not roster.admin(identity.device_id):
         names = ", ".join(m.name for m in roster.admins)
         raise RosterError("This Mac is not an admin of the cluster.", f"Do it on one that is: {names}.")
 

@@ -34,14 +34,6 @@ class Fork(msgspec.Struct, frozen=True):
     sides: tuple[Side, ...]
 
     @property
-    def ours(self) -> Roster:
-        return self.sides[0][-1]
-
-    @property
-    def theirs(self) -> Roster:
-        return self.sides[1][-1]
-
-    @property
     def tips(self) -> tuple[Roster, ...]:
         return tuple(side[-1] for side in self.sides)
 

@@ -119,6 +119,9 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
     def member(self, device_id: bytes) -> Member | None:
         return next((m for m in self.macs if m.device_id == device_id), None)
 
+    def admin(self, device_id: bytes) -> Member | None:
+        return next((m for m in self.admins if m.device_id == device_id), None)
+
     def revocation(self, device_id: bytes) -> Revoked | None:
         return next((r for r in self.revoked if r.device_id == device_id), None)
 

@@ -60,8 +60,7 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
 
 def check_may_pair(identity: Identity, roster: Roster | None) -> None:
     """Check, before digits are shown, that this Mac may pair. Raises PairingError."""
-    me = roster.member(identity.device_id) if roster else None
-    if roster and not (me and me.is_admin):
+    if roster and not roster.admin(identity.device_id):
         raise PairingError(
             "This Mac is in a cluster, but not an admin of it.",
             "Pair from an admin's Mac, or make this one an admin there (`macluster trust promote`).",
@@ -71,8 +70,7 @@ def check_may_pair(identity: Identity, roster: Roster | None) -> None:
 def card_of(identity: Identity, roster: Roster | None) -> Card:
     if roster is None:
         return Card(identity.certificate_der)
-    me = roster.member(identity.device_id)
-    return Card(identity.certificate_der, roster.cluster_id, roster.epoch, bool(me and me.is_admin))
+    return Card(identity.certificate_der, roster.cluster_id, roster.epoch, bool(roster.admin(identity.device_id)))
 
 
 def check_certificate(card: Card, peer: Confirmed) -> None:
@@ -101,8 +99,7 @@ def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> 
 
 def check_joined(roster: Roster, identity: Identity, peer: Confirmed, theirs: Card) -> None:
     """Check the roster received while joining: both Macs in it, the peer as admin. Raises PairingError."""
-    admin = roster.member(peer.device_id)
-    if roster.member(identity.device_id) is None or admin is None or not admin.is_admin:
+    if not roster.member(identity.device_id) or not roster.admin(peer.device_id):
         raise PairingError("The other Mac sent a roster that does not hold both Macs.")
     if theirs.cluster_id not in (NO_CLUSTER, roster.cluster_id):
         raise PairingError("The other Mac sent the roster of another cluster.")

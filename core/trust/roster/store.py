@@ -42,6 +42,7 @@ class RosterStore:
         """
         private_folder(folder, RosterError)
         self._folder = folder
+        self._declined_path, self._taken_path = folder / "declined", folder / "taken"
         self._history: list[Roster] = []
         self._certificates: dict[bytes, bytes] = {}
         self._declined: tuple[bytes, ...] = ()
@@ -177,7 +178,7 @@ class RosterStore:
         """
         fork = self._fork
         rivals = [side[: n + 1] for side in self._rivals for n, roster in enumerate(side) if roster.hash == keep]
-        if fork is None or not (rivals or keep == fork.ours.hash):
+        if fork is None or not (rivals or keep == fork.tips[0].hash):
             raise RosterError("There is no such fork to decide.", "Look at the roster again.")
         chosen = rivals[0] if rivals else ()
         ours = [fork.sides[0][chosen[0].epoch - fork.epoch :]] if chosen else []
@@ -227,7 +228,8 @@ class RosterStore:
 
     def _keep(self, rivals: list[Side]) -> None:
         self._fork = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
-        wanted = {self._rival_path(roster): roster for side in rivals[:MAX_RIVALS] for roster in side}
+        kept = [roster for side in rivals[:MAX_RIVALS] for roster in side]
+        wanted = {self._folder / f"{roster.epoch:08d}-{roster.hash.hex()}.rival": roster for roster in kept}
         there = set(self._folder.glob("*.rival"))
         for path in wanted.keys() - there:
             write_private(path, encode(wanted[path]), RosterError)
@@ -290,14 +292,3 @@ class RosterStore:
 
     def _path(self, roster: Roster) -> Path:
         return self._folder / f"{roster.epoch:08d}.roster"
-
-    def _rival_path(self, roster: Roster) -> Path:
-        return self._folder / f"{roster.epoch:08d}-{roster.hash.hex()}.rival"
-
-    @property
-    def _declined_path(self) -> Path:
-        return self._folder / "declined"
-
-    @property
-    def _taken_path(self) -> Path:
-        return self._folder / "taken"

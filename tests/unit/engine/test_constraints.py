@@ -13,7 +13,7 @@ from core.engine.constraints import RowGrammar
 from core.engine.requests import Admit
 from core.engine.sampling import RowSampler, pick_all, pick_drafted
 from core.errors import UsageError
-from core.models.text.marks import json_rule
+from core.models.text.call_grammar import json_rule
 from core.sampling_options import Sampling
 from tests.support.grammars import BYTES, END, OTHER_END, SIZE, THINK, THOUGHT
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
-from core.link import data_link, data_plane
+from core.link import concurrent_handshakes, data_link, data_plane
 from core.link.concurrent_handshakes import ConcurrentHandshakes
 from core.link.data_plane import Receiver, Sender, _Handshake, accept, dial, listen
 from core.link.frames import HEADER, FrameHeader, FrameType
@@ -455,13 +455,14 @@ def test_for_want_of_descriptors_the_oldest_guest_makes_room(ends_of_a_link: End
 
 
 @pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\x00" * 2000])
-def test_junk_and_silent_connections_do_not_hold_up_the_right_mac(ends_of_a_link: Ends, says: bytes) -> None:
-    started = monotonic()
+def test_junk_and_silent_connections_do_not_hold_up_the_right_mac(
+    ends_of_a_link: Ends, says: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent_handshakes, "TLS_TIMEOUT_S", 60.0)  # the right Mac has less time to link
     with crowd(ends_of_a_link.port, 12, says):
-        sender, receiver = ends_of_a_link.pair()
+        sender, receiver = ends_of_a_link.pair(timeout_s=9.0)
         sender.send(FrameType.ACK)
         receiver.recv(2.0)
-    assert monotonic() - started < 2.0
 
 
 @pytest.mark.parametrize("says", [b"", b"\x16\x03\x01\x02\x00\x01"])

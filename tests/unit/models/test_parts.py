@@ -18,9 +18,9 @@ from mlx.utils import tree_flatten
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part, in_fewer, parts_of
 from core.models.files.safetensors import SafetensorsHeader, Tensor
+from core.models.slicing.building import origins
 from core.models.slicing.loading import load_slice, slice_parts
 from core.models.slicing.slots import Slice
-from core.models.slicing.tensor_sources import origins
 from tests.support import atlas
 from tests.support.checkpoints import REWRITES, copy_part, hollow, read_weights, write_weights
 from tests.support.made import build

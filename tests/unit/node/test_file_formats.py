@@ -15,6 +15,7 @@ from core.engine.sessions import reading, writing
 from core.errors import BadModel, IdentityError, MaclusterError
 from core.models.files.block_map import MAP_NAME, WHOLE_NAME, read_map, read_written
 from core.models.files.block_writer import BlockWriter
+from core.models.files.catalog import Catalog
 from core.models.files.compared_hashes import COMPARED_NAME, read_compared, write_compared
 from core.models.files.hub_origin import ORIGIN_NAME, HubOrigin, read_origin, write_origin
 from core.models.files.manifest import Manifests
@@ -91,6 +92,7 @@ JSON: dict[str, tuple[Callable[[Home], object], bool]] = {
     "measured-speeds.json": (lambda home: write_curves(home.throughput, {}), False),
     "layers-held.json": (lambda home: write_stages(home.stages, {}), False),
     "hashes.json": (hashes, False),
+    "catalog.json": (lambda home: Catalog([home.models], home.catalog).survey(), False),
     "tui.json": (lambda home: remember_theme(home.theme, "nord"), True),
     "typed.json": (typed, False),
     "last-run.json": (lambda home: None, False),  # the node itself writes and removes these two

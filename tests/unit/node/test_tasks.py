@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import core.node
 from core.address import Place
 from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
-from core.events import AnyEvent, LogLine
+from core.events import AnyEvent, LogLine, PairingChanged
 from core.link.control_link import ControlServer
 from core.link.network_paths import NetworkPath
 from core.node import service
@@ -56,7 +56,6 @@ from core.node.service import Node
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, RosterEnforcement
 from core.settings import GB, Home
 from core.text import clean_text
-from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
 from core.worker.messages import Linked, Load
@@ -408,12 +407,12 @@ async def test_a_defect_while_the_digits_are_compared_is_not_hidden_by_wrong_dig
             raise KeyError(TYPED)
 
     class Wrong:
-        view = PairingView(peer_name=clean_text("mini"), peer_text_id="", digits="")
+        view = PairingChanged(state="compare", peer="mini")
 
         def confirm(self, _: str) -> None:
             raise PairingError("The digits are not the same.")
 
-    async def typed(_: PairingView) -> str:
+    async def typed(_: PairingChanged) -> str:
         return "000000"
 
     session = PairingSession(mac(0), "mac", RosterStore(tmp_path), PairingAttempts(tmp_path / "attempts"), typed)

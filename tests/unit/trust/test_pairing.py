@@ -59,7 +59,7 @@ def test_the_digits_of_the_specifications_vector() -> None:
     p3, a = offer.reveal(answer.reveal)
     b = answer.check(p3)
     assert a.view.digits == b.view.digits == "061648"
-    assert (a.view.peer_name, b.view.peer_name) == ("mini", "studio")
+    assert (a.view.peer, b.view.peer) == ("mini", "studio")
 
 
 def test_the_bytes_of_every_message() -> None:
@@ -175,8 +175,8 @@ def test_a_hostile_name_is_shown_clean() -> None:
     offer = Offer(mac(0), "stu\x1b]52;c;AA\x07dio", secrets.token_bytes)
     answer = PairingAnswer(mac(1), "\x1b\x1b", secrets.token_bytes, offer.commit)
     p3, a = offer.reveal(answer.reveal)
-    assert answer.check(p3).view.peer_name == "stu]52;c;AAdio"
-    assert a.view.peer_name == mac(1).text_id[:8]
+    assert answer.check(p3).view.peer == "stu]52;c;AAdio"
+    assert a.view.peer == mac(1).text_id[:8]
 
 
 def test_notes_are_bound_to_their_side_and_order() -> None:

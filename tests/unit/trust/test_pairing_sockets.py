@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from core.errors import OtherVersion, PairingError
+from core.events import PairingChanged
 from core.node.pairing import pairing_session
 from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.node.peers.versions import own_greeting
-from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster.store import RosterStore
 from tests.support.macs import bundle, chain, mac
@@ -22,15 +22,15 @@ from tests.support.waiting import until
 HOST = "127.0.0.1"
 
 
-async def right(view: PairingView) -> str:
+async def right(view: PairingChanged) -> str:
     return f"{view.digits[:3]} {view.digits[3:]}"
 
 
-async def wrong(view: PairingView) -> str:
+async def wrong(view: PairingChanged) -> str:
     return f"{(int(view.digits) + 1) % 1_000_000:06d}"
 
 
-async def never(_: PairingView) -> str:
+async def never(_: PairingChanged) -> str:
     await asyncio.Event().wait()
     return ""
 
@@ -56,7 +56,7 @@ def offer(
     server: PairingServer,
     number: int,
     store: RosterStore,
-    confirm: Callable[[PairingView], Awaitable[str]] = right,
+    confirm: Callable[[PairingChanged], Awaitable[str]] = right,
     attempts: PairingAttempts | None = None,
 ) -> Awaitable[Any]:
     return offer_pairing(HOST, server.port, session(number, store, confirm, attempts))
@@ -134,7 +134,7 @@ async def test_wrong_digits_abort_both_sides_and_nothing_is_kept(
 async def test_a_no_on_one_screen_takes_the_question_off_the_other(stores: list[RosterStore]) -> None:
     gone = asyncio.Event()
 
-    async def asked(_: PairingView) -> str:
+    async def asked(_: PairingChanged) -> str:
         try:
             await asyncio.Event().wait()
         finally:
@@ -203,7 +203,7 @@ async def test_junk_costs_no_attempt(stores: list[RosterStore]) -> None:
 
 
 async def test_two_macs_without_a_common_version_say_so_before_anybody_types_digits(stores: list[RosterStore]) -> None:
-    async def asked(_: PairingView) -> str:
+    async def asked(_: PairingChanged) -> str:
         pytest.fail("digits were asked for")
 
     later = msgspec.structs.replace(own_greeting(), version="0.3.0", wire=(2, 3))
@@ -249,7 +249,7 @@ async def test_neither_new_windows_nor_new_knocks_nor_a_restart_give_more_looks(
     path, looks = tmp_path / "attempts.json", 0
     attempts = PairingAttempts(path)
 
-    async def look(_: PairingView) -> str:
+    async def look(_: PairingChanged) -> str:
         nonlocal looks
         looks += 1
         return "000000"
@@ -275,7 +275,7 @@ async def test_attempts_are_kept_apart(stores: list[RosterStore]) -> None:
 async def test_a_second_attacker_is_turned_away_while_one_mac_is_being_paired(stores: list[RosterStore]) -> None:
     turned_away = []
 
-    async def meanwhile(view: PairingView) -> str:
+    async def meanwhile(view: PairingChanged) -> str:
         turned_away.append(await commit_only(server))
         return view.digits
 
@@ -292,7 +292,7 @@ async def test_a_man_in_the_middle_shows_different_digits_and_gets_nothing(store
     both = asyncio.Event()
 
     def screen(me: str, other: str) -> Any:
-        async def confirm(view: PairingView) -> str:
+        async def confirm(view: PairingChanged) -> str:
             shown[me] = view.digits
             if len(shown) == 2:
                 both.set()

@@ -187,8 +187,8 @@ def test_a_fork_is_remembered_with_both_sides_and_blocks_every_member(store: Ros
         store.adopt(bundle((FIRST, rival())))
     for one in (store, again(tmp_path)):
         assert one.forked is not None
-        assert (one.forked.ours, one.forked.theirs) == (SECOND, rival())
-        assert one.forked.theirs.signer_id == mac(0).device_id
+        assert one.forked.tips == (SECOND, rival())
+        assert one.forked.tips[1].signer_id == mac(0).device_id
         assert [one.level(mac(n).device_id) for n in range(4)] == ["blocked", "blocked", "unpaired", "unpaired"]
 
 
