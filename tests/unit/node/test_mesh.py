@@ -182,7 +182,7 @@ async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_pa
         peer.succeed(first, second)
         await until(lambda: FrameType.PING in peer.read[second] and peer.is_ended(first))
         assert (peer.read[first][-2:], post.ends) == ([FrameType.RESUME, FrameType.BYE], [])
-        await until(lambda: post.open == 1)  # a third link beside two would be refused
+        await until(lambda: post.open == 1)  # with two, a third link is refused
         third = await peer.dial()
         await until(lambda: post.open == 2)
         second.close()
