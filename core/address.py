@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 from core.errors import UsageError
@@ -19,19 +19,21 @@ class Place(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """None for a name, which is not looked up."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_link_local(host: str) -> bool:
     """Whether the interface assigned itself this address, so that it reaches only the other end of a cable."""
-    try:
-        return ip_address(host).is_link_local
-    except ValueError:
-        return False
+    return bool((address := ip_of(host)) and address.is_link_local)
 
 
 def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return address.is_loopback if (address := ip_of(host)) else host == "localhost"
 
 
 def parse_place(text: str) -> Place:

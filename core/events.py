@@ -132,9 +132,8 @@ class Plan(Value, frozen=True, kw_only=True):
     batched: bool = True  # rows may share a lane
     notes: tuple[str, ...] = ()  # sentences to read before loading
     indispensable: tuple[str, ...] = ()  # device ids of Macs that can't drop out; without the head
-    nowhere_else: tuple[
-        str, ...
-    ] = ()  # part of `indispensable`: their layers would fit elsewhere, but are on no other disk
+    # part of `indispensable`: their layers would fit elsewhere, but are on no other disk
+    nowhere_else: tuple[str, ...] = ()
     mirror_bytes: Size = 0  # memory of the head for copies of all caches; 0: none
     parallelism: Parallelism | None = None  # None: not asked for, and not a tensor plan
     wire: WireType | None = None  # dtype of hidden states between stages; None: as computed

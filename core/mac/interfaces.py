@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from core.address import is_link_local
+from core.address import ip_of, is_link_local
 from core.events import PathKind
 from core.mac.network_kind import listed_kinds, path_kind
 from core.mac.system_command import answered
@@ -48,11 +48,8 @@ class Interface(NamedTuple):
         return ":" not in self.address
 
     def is_on(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(host)
-            return "%" not in host and host != self.address and address in ipaddress.ip_network(self.subnet)
-        except ValueError:
-            return False
+        address = ip_of(host) if "%" not in host and host != self.address else None
+        return address is not None and address in ipaddress.ip_network(self.subnet)
 
 
 _last_known: tuple[Interface, ...] = ()
@@ -114,11 +111,8 @@ def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
     """Whether `host` can't be another Mac: it is this machine or on a network inside it, as of virtual machines."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    if address.is_loopback:
+    address = ip_of(host)
+    if address is None or address.is_loopback:
         return False
     return any(
         host == i.address or (i.is_virtual and i.is_up and address in ipaddress.ip_network(i.subnet)) for i in found
@@ -127,10 +121,7 @@ def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
 
 def on_subnet(host: str, found: Iterable[Interface]) -> bool | None:
     """Whether `host` is on a subnet of `found`; None for a name, which was not looked up."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    if address.version != 4:
+    address = ip_of(host)
+    if address is None or address.version != 4:
         return None
     return any(address in ipaddress.ip_network(each.subnet) for each in found if each.is_up)

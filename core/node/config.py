@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
-from core.address import Place
+from core.address import Place, is_loopback
 from core.errors import UsageError
 from core.events import ApiServed
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
@@ -29,10 +28,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     @property
     def has_tls(self) -> bool:

@@ -16,47 +16,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="name shown on other Macs (default: this Mac's name)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
     parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")
-    parser.add_argument(
-        "--budget", type=float, metavar="GB", help="memory for layers and caches, in GB (default: automatic)"
-    )
+    memory = "memory for layers and caches, in GB (default: automatic)"
+    parser.add_argument("--budget", type=float, metavar="GB", help=memory)
     parser.add_argument("--chip", default="", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--models",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder with models, instead of the Hugging Face cache; can be repeated",
-    )
-    parser.add_argument(
-        "--peer",
-        type=_place,
-        action="append",
-        default=[],
-        metavar="HOST:PORT",
-        help="address of another Mac's node, for networks without Bonjour; can be repeated",
-    )
-    parser.add_argument(
-        "--no-spare-worker", action="store_true", help="keep no second worker process ready (saves about 50 MB)"
-    )
-    parser.add_argument(
-        "--no-wired-memory", action="store_true", help="let macOS page out model weights (much slower, but no stall)"
-    )
-    parser.add_argument(
-        "--awake",
-        choices=WHEN_AWAKE,
-        default="loaded",
-        help="keep this Mac awake: while it holds or copies a model (loaded, the default), always, or never",
-    )
+    models = "folder with models, instead of the Hugging Face cache; can be repeated"
+    parser.add_argument("--models", type=Path, action="append", default=[], metavar="DIR", help=models)
+    peers = "address of another Mac's node, for networks without Bonjour; can be repeated"
+    parser.add_argument("--peer", type=_place, action="append", default=[], metavar="HOST:PORT", help=peers)
+    spare = "keep no second worker process ready (saves about 50 MB)"
+    parser.add_argument("--no-spare-worker", action="store_true", help=spare)
+    paged = "let macOS page out model weights (much slower, but no stall)"
+    parser.add_argument("--no-wired-memory", action="store_true", help=paged)
+    awake = "keep this Mac awake: while it holds or copies a model (loaded, the default), always, or never"
+    parser.add_argument("--awake", choices=WHEN_AWAKE, default="loaded", help=awake)
     where = "where a new device key is stored (default: keychain on a Mac, file elsewhere)"
     parser.add_argument("--key", choices=("file", "keychain"), default=KEY_PLACE, help=where)
     parser.add_argument("--serve", action="store_true", help="serve the API for other programs")
     add_api_options(parser, "--api-host", "--api-port")
     parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # used by `macluster serve`
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
-    parser.add_argument(
-        "--group", default="", help="find only Macs started with the same word, such as those of a demo"
-    )
+    group = "find only Macs started with the same word, such as those of a demo"
+    parser.add_argument("--group", default="", help=group)
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
 

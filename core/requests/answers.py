@@ -22,7 +22,6 @@ Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Number | Fraction | str | None]
 
-
 # sampling options that a model may recommend
 ModelOption = Literal["temperature", "top_p", "top_k", "min_p", "repetition_penalty"]
 

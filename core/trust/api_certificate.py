@@ -9,7 +9,6 @@ import hashlib
 import os
 import socket
 import ssl
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from core.address import ip_of
 from core.errors import TrustError
 from core.mac.interfaces import ANYWHERE
 from core.mac.system_command import answered
@@ -83,7 +83,4 @@ def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> N
 
 
 def _name_of(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    return x509.IPAddress(address) if (address := ip_of(host)) else x509.DNSName(host)

@@ -14,7 +14,7 @@ from core.engine.ring_model import RingModel
 from core.engine.sampling import greedy
 from core.local.local_ring import local_ring
 from core.models.files.model_folder import read_folder
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.building import build
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped
 from core.verify.child import report
@@ -32,7 +32,7 @@ def check(device: str) -> Outcome:
         return skipped("MLX has no GPU here")
     os.environ[DEVICE] = device  # for the workers
     mx.set_default_device(mx.gpu if device == "gpu" else mx.cpu)
-    whole = build_lazily(read_folder(DEMO_MODEL))
+    whole = build(read_folder(DEMO_MODEL)).model
     with local_ring(DEMO_MODEL, CUTS) as stages:
         parts, expected = reference(whole, stages.vocab_size)
         return compared(expected, logits_of(RingModel(stages), parts), TOLERANCE[device])

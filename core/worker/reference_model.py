@@ -28,8 +28,9 @@ from core.models.files.checked_files import judged
 from core.models.files.layout import Layout
 from core.models.files.model_folder import ModelFolder
 from core.models.metal import fault_of
+from core.models.slicing.building import build
 from core.models.slicing.caches import KV_GROUP
-from core.models.slicing.loading import Progress, build_lazily, dry_run, load_slice, load_whole
+from core.models.slicing.loading import Progress, dry_run, load_slice, load_whole
 from core.models.slicing.probe import legal_cuts
 from core.models.slicing.ranks import Rank, shard
 from core.plan.make_plan import room_for_whole
@@ -150,7 +151,7 @@ def make_reference(folder: ModelFolder, plan: Plan, held: dict[str, mx.array], o
     """
     layout, paths, room_bytes = folder.layout(), _summed_paths(folder, _ranks(plan)), room_for_whole(plan.head)
     if room_bytes < layout.total_bytes:
-        cuts = legal_cuts(dry_run(build_lazily(folder), folder.name))
+        cuts = legal_cuts(dry_run(build(folder).model, folder.name))
         if spans := _spans(layout, sorted(cuts), room_bytes):
             return _run_slices(plan, folder, spans, paths)
     model = load_whole(folder, on_progress)
@@ -248,7 +249,7 @@ def _summed_paths(folder: ModelFolder, ranks: int) -> list[str]:
     """Paths of the layers whose inputs mlx-lm divides over `ranks`, and whose results ranks add up."""
     if ranks == 1:
         return []
-    whole, part = build_lazily(folder), build_lazily(folder)
+    whole, part = build(folder).model, build(folder).model
     shard(part, Rank(0, ranks))
     widths = {path: module.weight.shape[-1] for path, module in whole.named_modules() if "weight" in module}
     return [

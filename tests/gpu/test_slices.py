@@ -19,7 +19,7 @@ from core.events import Topology
 from core.local.local_ring import local_ring
 from core.models.files.model_folder import read_folder
 from core.models.metal import fault_of, working_set_bytes
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.building import build
 from core.settings import DEVICE
 from core.verify.slices import STEPS, TOLERANCE, compared, logits_of, reference
 from tests.support.maker import make_model
@@ -57,7 +57,7 @@ def test_a_ring_computes_what_mlx_lm_computes(
     tmp_path: Path, family: str, more: dict[str, Any], topology: Topology
 ) -> None:
     make_model(tmp_path, family, **SHAPE, **more)
-    parts, expected = reference(build_lazily(read_folder(tmp_path)), 512)
+    parts, expected = reference(build(read_folder(tmp_path)).model, 512)
     assert len({part[0] for part in parts[1:]}) > STEPS / 2, "a reference that does not wander shows nothing"
     with local_ring(tmp_path, CUTS, topology) as stages:
         outcome = compared(expected, logits_of(RingModel(stages), parts), TOLERANCE["gpu"])

@@ -141,7 +141,7 @@ class Rosters(RosterStore):
     def __init__(self, rosters: tuple[Roster, ...]) -> None:
         self._folder, self._history, self._certificates = NOWHERE, list(rosters), {}
         self._epochs = {roster.hash: roster.epoch for roster in rosters}
-        self._declined, self._fork, self._newer = (), None, []
+        self._declined, self.forked, self._newer = (), None, []
         self.adopted_at = 0.0
 
     def _persist(self, fresh: list[Roster]) -> None:

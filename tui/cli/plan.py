@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -53,14 +53,10 @@ async def plan(args: argparse.Namespace) -> int:
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options as fields of a PlanRequest; raises UsageError for options that exclude each other."""
-    names = (
-        *("context", "kv_bits", "rows", "mirror"),
-        *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
-    )
-    options: PlanOptions = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
+    options = cast(PlanOptions, {name: getattr(args, name) for name in PlanOptions.__annotations__})
     check_asked(options)
     draft = path_of(args.draft) if args.draft else None
-    return {**options, "draft": draft}
+    return {**options, "mirror": args.mirror, "draft": draft}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -48,39 +48,19 @@ MODELS: Final = {
 }
 
 
-class LoadOptions(NamedTuple):
-    """Options of the command line that say how to send requests."""
-
-    rates: Sequence[float]
-    seed: int
-    warm_up: int
-    url: str = ""  # of another server
-    key: str = ""
-    model: str = ""
-
-    def loads(self) -> list[LoadLevel]:
-        return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
-
-
-class ServedModels(NamedTuple):
-    """APIs that get the load, and what the report says about their models."""
-
-    targets: Sequence[AskedModel]
-    models: Sequence[AskedServer]
-
-
-async def measure_all(scenarios: Sequence[Scenario], options: LoadOptions) -> ScenariosResult:
+async def measure_all(scenarios: Sequence[Scenario], args: argparse.Namespace) -> ScenariosResult:
     """Run the scenarios one by one, each over clusters of its own. Raises MaclusterError."""
     results, began = list[ScenarioResult](), datetime.now(UTC)
     runner = f"{system()}, {cores()} cores, load average {os.getloadavg()[0]:.1f} at the start"
-    if not options.url:
+    if not args.url:
         runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
+    loads = [LoadLevel(rate=rate, seed=args.seed, warm_up=args.warm_up) for rate in args.rate or (None,)]
     with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
         for scenario in scenarios:
-            async with _served(scenario, options, Path(folder)) as served:
-                for load in options.loads():
-                    reported = await measured(scenario, load, served.targets)
-                    results.append(result(scenario, load, served.models, reported))
+            async with _served(scenario, args, Path(folder)) as (targets, models):
+                for load in loads:
+                    reported = await measured(scenario, load, targets)
+                    results.append(result(scenario, load, models, reported))
                     _say(results[-1])
     return ScenariosResult(runner=runner, date=began.strftime("%Y-%m-%d %H:%M"), scenarios=results)
 
@@ -92,10 +72,13 @@ def _say(one: ScenarioResult) -> None:
 
 
 @asynccontextmanager
-async def _served(scenario: Scenario, options: LoadOptions, folder: Path) -> AsyncIterator[ServedModels]:
-    if options.url:
-        model = options.model or await model_of(options.url, options.key)
-        yield ServedModels([AskedModel(options.url, model, [options.key])], [AskedServer(model=model)])
+async def _served(
+    scenario: Scenario, args: argparse.Namespace, folder: Path
+) -> AsyncIterator[tuple[list[AskedModel], list[AskedServer]]]:
+    """APIs that get the load, and what the report says about their models."""
+    if url := args.url.rstrip("/"):
+        model = args.model or await model_of(url, args.key)
+        yield [AskedModel(url, model, [args.key])], [AskedServer(model=model)]
         return
     async with AsyncExitStack() as stack:
         targets, models = [], []
@@ -104,7 +87,7 @@ async def _served(scenario: Scenario, options: LoadOptions, folder: Path) -> Asy
             directory = await _model(folder, name)
             targets.append(await stack.enter_async_context(_cluster(directory, providers, scenario)))
             models.append(AskedServer(model=name, providers=providers, ram_gb=(RAM_GB,) * (providers + 1)))
-        yield ServedModels(targets, models)
+        yield targets, models
 
 
 @asynccontextmanager
@@ -148,10 +131,9 @@ def scenarios_of(args: argparse.Namespace) -> tuple[Scenario, ...]:
 
 def run(args: argparse.Namespace) -> ScenariosResult:
     """Measure, and write the report files if `--report` is given. Raises MaclusterError."""
-    options = LoadOptions(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
     if args.model and not args.url:
         raise UsageError("--model needs --url.", "Add the --url of the server.")
-    reported = asyncio.run(measure_all(scenarios_of(args), options))
+    reported = asyncio.run(measure_all(scenarios_of(args), args))
     if args.report:
         try:
             args.report.mkdir(parents=True, exist_ok=True)

@@ -104,11 +104,8 @@ async def _download_split(watch: Watch, args: argparse.Namespace, request: Downl
         return print_facts(args, [], [f"Every Mac already has all of {request.repo}."])
     done = await give_parts(watch, PlanRequest(model=found[0].path), everyone=True, bytes_per_s=args.limit)
     names = names_of(watch.now, [each.mac for each in done])
-    lines = [
-        f"{names}: layers of {request.repo} downloaded.",
-        "The first load compares all files with the hub's hashes.",
-    ]
-    print_facts(args, done, lines)
+    compared = "The first load compares all files with the hub's hashes."
+    print_facts(args, done, [f"{names}: layers of {request.repo} downloaded.", compared])
 
 
 async def copy(args: argparse.Namespace) -> None:

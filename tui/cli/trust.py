@@ -186,10 +186,8 @@ def fork_lines(view: TrustView) -> list[str]:
     lines = [f"{what} No Mac is trusted until you choose one."]
     for name, side, note in zip(names, view.fork, view.fork_notes, strict=True):
         lines += [f"  {name:<6} {side}" if name != side else f"  {side}", clean_text(f"         {note}")]
-    return [
-        *lines,
-        f"Find out who made each change, then choose the same on every Mac: `macluster trust resolve {how}.",
-    ]
+    advice = f"Find out who made each change, then choose the same on every Mac: `macluster trust resolve {how}."
+    return [*lines, advice]
 
 
 def _side(typed: str, fork: tuple[str, ...]) -> str:

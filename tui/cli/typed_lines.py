@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
@@ -82,7 +82,7 @@ class Keyboard:
         for line in _remembered(history) if history else ():
             self._readline.add_history(line)
 
-    def __enter__(self) -> Keyboard:
+    def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
@@ -97,7 +97,6 @@ class Keyboard:
         self._stop()
 
     def read(self) -> str | None:
-        """A line, "" for one that was given up, None at the end."""
         parts: list[str] = []
         try:
             with _on_signals({signal.SIGTERM: _terminate}):
@@ -117,7 +116,6 @@ class Keyboard:
         return line
 
     async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
-        """To its end, or to Ctrl+C: then false."""
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
 
         def stop() -> None:

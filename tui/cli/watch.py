@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 
 from core.errors import LinkTimeout, MaclusterError, NodeUnreachable
 from core.events import AnyEvent, Snapshot
@@ -36,13 +35,11 @@ class Watch:
         self._task = asyncio.create_task(self._follow())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self.client.__aexit__(kind, error, trace)
+        await self.client.__aexit__()
 
     async def attached(self, timeout_s: float, alive: Callable[[], bool] = lambda: False) -> None:
         """Wait for the first snapshot; retry while `alive` says that the node is starting. Raises NodeUnreachable."""

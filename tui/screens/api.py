@@ -89,7 +89,8 @@ class ApiScreen(NodeScreen):
         self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
         self.keys.show_items(now.clients)
         self.rows.show(rows, "")
-        self._paste.border_title = Content(paste_title(self._program))
+        at = f"{_CLIENTS.index(self._program) + 1} of {len(_CLIENTS)}"
+        self._paste.border_title = Content(f"‹ {SNIPPETS[self._program].title} › {at}")
         self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))
 
     def why_not(self, run: str) -> str:
@@ -209,11 +210,6 @@ def paste_content(client: str, now: Snapshot, width: int) -> Content:
     lines = [Content.styled(snippet.where, DIM), Content(text_of(client, now)), Content("")]
     note = f"{KEY} stands for a key. n makes one and shows it once."
     return Content("\n").join([*lines, Content.styled(fit(note, max(width, 1)).rstrip(), DIM)])
-
-
-def paste_title(client: str) -> str:
-    names = list(SNIPPETS)
-    return f"‹ {SNIPPETS[client].title} › {names.index(client) + 1} of {len(names)}"
 
 
 def _answers(now: Snapshot) -> Content:

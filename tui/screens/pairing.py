@@ -29,13 +29,7 @@ from tui.widgets.cursor_list import CursorList
 from tui.widgets.text_view import TextView
 
 ANYBODY = "· another Mac: show this Mac's address and wait"
-_KINDS = {
-    "waiting": ("◌", "waiting", WARN),
-    "compare": ("◍", "compare", WARN),
-    "paired": ("◆", "paired", GOOD),
-    "failed": ("✗", "failed", BAD),
-    "stopped": ("✗", "stopped", BAD),
-}
+_GLYPHS = {"waiting": ("◌", WARN), "compare": ("◍", WARN), "paired": ("◆", GOOD)}
 
 
 class PairingInput(Input):
@@ -250,8 +244,8 @@ def instruction_content(step: PairingChanged | None, me: str, name: str, now: fl
     """The current instruction. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
     if step is None:
         return Content("Which Mac? Start pairing on that Mac too.")
-    glyph, word, style = _KINDS[step.state]
-    mark = Content.styled(f"{glyph} {word}", style)
+    glyph, style = _GLYPHS.get(step.state, ("✗", BAD))
+    mark = Content.styled(f"{glyph} {step.state}", style)
     if step.closes_at and step.state in ("waiting", "compare"):
         left = max(0, round(step.closes_at - now))
         mark += Content.styled(f" · {left // 60}:{left % 60:02d} left", DIM)

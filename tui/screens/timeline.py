@@ -23,16 +23,11 @@ from tui.widgets.text_view import TextView, title_line
 
 _NAME, _LANE = 11, 8
 _PHASE, _COLUMN = 16, 12
-_GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
-    "computes": ("█", "$primary"),
-    "moves": ("▒", "$accent"),
-    "waits": ("·", DIM),
-    None: (" ", DIM),
-}
-_LEGEND: Final[dict[Doing, str]] = {
-    "computes": "computes",
-    "moves": "encodes, encrypts, sends, reads",
-    "waits": "waits",
+# glyph, style and words of the legend
+_DOINGS: Final[dict[Doing, tuple[str, str, str]]] = {
+    "computes": ("█", "$primary", "computes"),
+    "moves": ("▒", "$accent", "encodes, encrypts, sends, reads"),
+    "waits": ("·", DIM, "waits"),
 }
 _PHASE_WORDS: Final[dict[Phase, str]] = {
     "embed": "embed tokens",
@@ -258,7 +253,8 @@ def _line(
     is_first = before is None or before.stage != track.stage
     mac = fit(traced.stages[track.stage].mac if is_first else "", _NAME)
     lane = fit(f"{'▸' if track.name == alone else ''}lane {track.lane}", _LANE)
-    line = Content.assemble(mac, lane, *(_GLYPHS[doing] for doing in cells(track.bars, ends, room)))
+    bars = (_DOINGS[doing][:2] if doing else " " for doing in cells(track.bars, ends, room))
+    line = Content.assemble(mac, lane, *bars)
     return Content.styled(line.plain, DIM) if alone not in (None, track.name) else line
 
 
@@ -274,6 +270,6 @@ def _pointer(ends: tuple[float, float], own: tuple[float, float], room: int) -> 
 
 def _legend() -> list[str | tuple[str, str]]:
     parts: list[str | tuple[str, str]] = [" " * (_NAME + _LANE)]
-    for doing, words in _LEGEND.items():
-        parts += [_GLYPHS[doing], f" {words}  "]
+    for glyph, style, words in _DOINGS.values():
+        parts += [(glyph, style), f" {words}  "]
     return parts

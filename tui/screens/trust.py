@@ -28,6 +28,8 @@ _KEPT = {
     "keychain": ("●", "in this Mac's keychain", GOOD),
     "file permissions": ("▲", "in a file only you can read (no keychain was open)", WARN),
 }
+_WITH_WORDS = ("●", GOOD, "created. Anyone who has them can become admin")
+_WITHOUT_WORDS = ("▲", WARN, "none – if no admin Mac is left, all must pair again (w)")
 _AS_A_RANK = "in tensor    the text: every Mac gets the token ids"
 _BY_RUN = {action.run: action for action in TRUST}
 
@@ -249,7 +251,8 @@ def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
                 (f" · {view.roster_hash[:8]} · {role}", DIM),
             )
         )
-        lines.append(_recovery(view))
+        glyph, style, words = _WITH_WORDS if view.has_recovery else _WITHOUT_WORDS
+        lines.append(Content.assemble("Recovery words  ", (f"{glyph} ", style), words))
     lines += _weakest(view)
     if plain := cable_mark(plan):
         added_up = f"{plain.word}: what the Macs add up over RDMA"
@@ -261,12 +264,6 @@ def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
             what = f"{len(view.fork)} rosters that differ from epoch {view.fork_epoch} on"
         lines.append(Content.styled(f"✗ {what}, {ours} (this Mac) and {', '.join(theirs)}. d chooses one.", BAD))
     return Content("\n").join(lines)
-
-
-def _recovery(view: TrustView) -> Content:
-    if view.has_recovery:
-        return Content.assemble("Recovery words  ", ("● ", GOOD), "created. Anyone who has them can become admin")
-    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none – if no admin Mac is left, all must pair again (w)")
 
 
 def _weakest(view: TrustView) -> list[Content]:

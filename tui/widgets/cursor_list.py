@@ -8,7 +8,6 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.command import CommandList, CommandPalette
 from textual.strip import Strip
-from textual.theme import Theme
 from textual.widgets import OptionList
 
 from tui.control.actions import KeyOwner
@@ -41,10 +40,7 @@ class PaletteWithCursor(CommandPalette):
             yield CommandsWithCursor() if type(part) is CommandList else part
 
     def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, self._restyle)
-
-    def _restyle(self, theme: Theme) -> None:
-        self.app.stylesheet.update(self, animate=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
 
 
 class ThemePalette(PaletteWithCursor):

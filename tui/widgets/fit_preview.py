@@ -22,7 +22,6 @@ from tui.widgets.topology_text import all_reduce_lines, is_of_sight, note_conten
 
 DENSE_ROWS, FEW_ROWS = 16, 9
 
-
 _NAME = 12
 _WORDS = 16
 
@@ -89,12 +88,13 @@ def fit_content(
     stages = [_stage_line(split, s, width) for s in split.owners] if split is not None else []
     problem, step = _problem_lines(choice, state), _next_step(choice)
     forecast = _forecast_lines(choice.preview, choice.held_by) if is_same else []
-    expected = [forecast, _disk_lines(choice, state, width)]
+    now = state.snapshot
+    disks = [] if coming else [*_copy_lines(choice, now), *map_lines(choice, now, width)]
     notes = _note_lines(loaded or choice.preview.plan)
     if rows < FEW_ROWS:
-        parts = [coming, problem, stages, step, way, facts, *expected, notes]
+        parts = [coming, problem, stages, step, way, facts, forecast, disks, notes]
     else:
-        parts = [facts, coming, way, stages, *expected, problem, step, notes]
+        parts = [facts, coming, way, stages, forecast, disks, problem, step, notes]
     blank = [] if rows < DENSE_ROWS else [Content("")]
     lines = [line for part in parts if part for line in (*part, *blank)]
     return Content("\n").join(lines)
@@ -154,11 +154,6 @@ def _transfer_lines(choice: ModelChoice, state: UiState, width: int) -> list[Con
     keys = f"x: stop · Space: {'resume' if is_paused else 'pause'} · b: limit the rate"
     shown = [line for pair in lines for line in pair]
     return [*shown, Content.styled(keys, DIM), *map_lines(choice, now, width)]
-
-
-def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:
-    now = state.snapshot
-    return [] if transfers_of(choice, now) else [*_copy_lines(choice, now), *map_lines(choice, now, width)]
 
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:

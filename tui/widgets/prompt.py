@@ -22,7 +22,6 @@ _ASKS = {"ready": "Ask anything", "loading": "Loading the model…"}
 _PREPARING = "Preparing the demo…"
 _NO_MODEL = "Ctrl+O chooses a model"
 
-
 _NEARLY = 0.9
 _CHARACTERS = 4  # rough length of a token; only the node knows it
 

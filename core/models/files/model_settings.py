@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from core.errors import BadModel, ModelError, UnsupportedModel
-from core.models.files.checked_files import parse_json
-from core.models.files.config_limits import check_settings
+from core.models.files.checked_files import OTHER_VERSION, parse_json
 from core.models.files.safetensors import DECIDING_FILES, no_weights
 from core.text import clean_text
 
 ADAPTER_NAME: Final = "adapter_config.json"  # only LoRA adapters have it
 SMALL_FILES: Final = (*DECIDING_FILES, ADAPTER_NAME)
+# limits of counts and sizes in a config.json, which become Python objects one by one
+MAX_COUNT: Final = 10_000
+MAX_SIZE: Final = 1 << 27
+
+_COUNT: Final = re.compile(r"(layers?|blocks?|loops?|experts?|heads?|groups?|^loop_num)$")
+_NUMBER: Final = re.compile(r"_(heads|window)$")
+_FINITE: Final = re.compile(r"_(heads|window|pattern)$")
+_SIZE: Final = re.compile(r"(_size|_dims?|_rank|_inner|_embd|_model|_vocab|_state|_width)$")
 
 
 class ModelSettings(NamedTuple):
@@ -40,7 +49,7 @@ def settings_of(name: str, contents: Mapping[str, bytes], files: Collection[str]
     if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
         what = f"config.json in {name} names no model_type, as language models for mlx-lm do."
         raise BadModel(what, "Choose a language model in the form of transformers or mlx-lm.")
-    check_settings(config, name)
+    _check_limits(config, name)
     return ModelSettings(name, config, contents, files)
 
 
@@ -61,3 +70,32 @@ def _without_config(name: str, files: Collection[str], adapter: bytes | None) ->
     if any(file.endswith(".safetensors") and not file.endswith("consolidated.safetensors") for file in files):
         return BadModel(f"{name} has no config.json.", "Copy it from where the model came from, or choose another one.")
     return no_weights(name, files) if files else BadModel(f"{name} is empty.")
+
+
+def _check_limits(config: dict[str, Any], name: str) -> None:
+    """Raise BadModel for an impossible count or size anywhere in the config.json of the model `name`."""
+    open_values: list[Any] = [config]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, list):
+            open_values.extend(v for v in value if isinstance(v, dict | list))
+            continue
+        for key, setting in value.items():
+            if isinstance(setting, dict | list):
+                open_values.append(setting)
+            if not _makes_sense(key, setting):
+                what = f"config.json in {name} has {key!r} = {str(setting)[:60]!r}, which makes no sense."
+                raise BadModel(what, OTHER_VERSION)
+
+
+def _makes_sense(key: str, setting: Any) -> bool:
+    if isinstance(setting, dict | str):
+        return not _NUMBER.search(key)
+    if not isinstance(setting, int | float):
+        return True
+    if _FINITE.search(key) and isinstance(setting, float) and not isfinite(setting):
+        return False
+    if _COUNT.search(key):
+        return 0 <= setting <= MAX_COUNT
+    # some families mean "no limit" by -1
+    return not _SIZE.search(key) or -1 <= setting <= MAX_SIZE

@@ -25,7 +25,8 @@ if __name__ == "__main__":
     import_for_layers_only()
 
 from core.models.slicing.boundary import bytes_per_token
-from core.models.slicing.loading import build_lazily, dry_run, slice_parts, weightless
+from core.models.slicing.building import build
+from core.models.slicing.loading import dry_run, slice_parts, weightless
 from core.models.slicing.measured_caches import cache_sizes, one_row, whole_bits
 from core.models.slicing.probe import legal_cuts
 from core.models.slicing.split_profile import SplitProfile
@@ -37,7 +38,7 @@ MAX_LAYERS: Final = 1000
 
 def examine(folder: ModelFolder) -> SplitProfile:
     """Split profile of a model. Raises BadModel, UnsupportedModel."""
-    model = build_lazily(folder)
+    model = build(folder).model
     if len(model.layers) > MAX_LAYERS:
         raise UnsupportedModel(f"{folder.name} claims {len(model.layers)} layers.", "Choose another model.")
     probe = dry_run(model, folder.name)

@@ -104,11 +104,6 @@ def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, outp
     return parts_of(folder.headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
 
 
-def build_lazily(folder: ModelFolder) -> nn.Module:
-    """Build the whole model without reading any tensor. Raises BadModel, UnsupportedModel."""
-    return build(folder).model
-
-
 @contextmanager
 def weightless(model: nn.Module) -> Iterator[None]:
     """Replace a lazily built model's weights by zeros without memory, and drop state made from them afterwards."""

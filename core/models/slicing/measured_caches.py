@@ -10,6 +10,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.cache_size import CacheSize
+from core.models.slicing.boundary import ROWS
 from core.models.slicing.cache_state import FEW, KEYS, KNOWN, arrays, parts, settled
 from core.models.slicing.caches import KV_GROUP, quantised
 from core.models.slicing.probe import ModelProbe
@@ -82,8 +83,6 @@ def _nbytes(caches: Iterable[Any]) -> int:
 
 
 _LENGTHS: Final = (3, 5)
-# an unusual number of heads, so that a wrong mask shape doesn't fit by chance
-_ROWS: Final = 13
 
 
 def one_row(model: nn.Module, probe: ModelProbe) -> str:
@@ -119,6 +118,6 @@ def whole_bits(model: nn.Module) -> str:
 
 def _dry_run(model: nn.Module) -> None:
     alone = [_caches_after(model, length) for length in _LENGTHS]
-    rows = [alone[number % len(alone)] for number in range(_ROWS)]
+    rows = [alone[number % len(alone)] for number in range(ROWS)]
     merged = [type(parts[0]).merge(list(parts)) for parts in zip(*rows, strict=True)]
-    model(mx.zeros((_ROWS, 1), mx.int32), cache=merged)
+    model(mx.zeros((ROWS, 1), mx.int32), cache=merged)

@@ -29,7 +29,6 @@ _GUARD: Final = Path(__file__)
 Work = Coroutine[Any, Any, object]
 Loop = Callable[[], Work]
 
-
 _T = TypeVar("_T")
 
 

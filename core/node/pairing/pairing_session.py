@@ -83,10 +83,7 @@ class PairingConnection:
 
     async def greeting(self) -> Greeting:
         """Read the other Mac's version. It isn't proven: it only says why a pairing would be of no use."""
-        (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
-        if length > MAX_NOTE:
-            raise PairingError(f"The other Mac sent a greeting of {length} bytes; {MAX_NOTE} are allowed.")
-        greeting: Greeting = read_clean(await self.read(length), Greeting, "greeting")
+        greeting: Greeting = read_clean(await self._read_all("greeting"), Greeting, "greeting")
         return greeting
 
     async def send_note(self, peer: pairing.Confirmed, note: bytes) -> None:
@@ -94,10 +91,13 @@ class PairingConnection:
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
     async def receive_note(self, peer: pairing.Confirmed) -> bytes:
+        return peer.unpack(await self._read_all("note"))
+
+    async def _read_all(self, what: str) -> bytes:
         (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
         if length > MAX_NOTE:
-            raise PairingError(f"The other Mac sent a note of {length} bytes; {MAX_NOTE} are allowed.")
-        return peer.unpack(await self.read(length))
+            raise PairingError(f"The other Mac sent a {what} of {length} bytes; {MAX_NOTE} are allowed.")
+        return await self.read(length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 
 from aiohttp import web
 
@@ -24,13 +24,11 @@ class PairingRoom(Room):
         self.flow = PairingFlow(node, peers.discovery, peers.book, trust.enforcement)
 
     def routes(self) -> Iterable[web.RouteDef]:
+        offer = self.flow.offer
         return (
             route("POST", "/v1/pairing", lambda choice: self.flow.pair_with(choice.device_id), PairWith, BEGUN),
             route("POST", "/v1/pairing/open", self.flow.open),
-            route("POST", "/v1/pairing/offer", self._offer, PairingOffer, BEGUN),
+            route("POST", "/v1/pairing/offer", lambda at: offer(checked_place(at.host, at.port)), PairingOffer, BEGUN),
             route("POST", "/v1/pairing/digits", lambda typed: self.flow.type(typed.digits), Digits),
             route("POST", "/v1/pairing/stop", self.flow.stop),
         )
-
-    def _offer(self, at: PairingOffer) -> Awaitable[None]:
-        return self.flow.offer(checked_place(at.host, at.port))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from core.address import ip_of
 from core.errors import Busy, TrustError
 from core.node.base.http_clients import HttpClients
 from core.node.config import ApiOptions
@@ -72,7 +72,7 @@ class ClientAdmission:
 
     def _is_ours(self, host: str) -> bool:
         """Whether `host` is this Mac. Against DNS rebinding, other names that resolve to it are refused."""
-        return host in self._names or (not self._options.is_loopback and _is_address(host))
+        return host in self._names or (not self._options.is_loopback and ip_of(host) is not None)
 
     def _may_read(self, request: web.Request) -> bool:
         origin = request.headers.get("Origin")
@@ -84,11 +84,3 @@ def _name_in(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -82,7 +82,7 @@ class EventStream:
         self._sent_at = monotonic()
         self.response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
 
-    async def __aenter__(self) -> EventStream:
+    async def __aenter__(self) -> Self:
         await self.response.prepare(self._request)
         return self
 

@@ -44,7 +44,7 @@ class Role(IntEnum):
     RECOVERY = 2
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True):
     """An entry: a Mac of the cluster, or its recovery key. `raw_name` is signed as received; show only `name`."""
 
     device_id: bytes
@@ -64,9 +64,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_member(public: bytes, raw_name: bytes, epoch: int, role: Role = Role.MEMBER, level: Level = "paired") -> Member:
-    return Member(
-        device_id=device_id_of(public), public=public, role=role, level=level, added_epoch=epoch, raw_name=raw_name
-    )
+    return Member(device_id_of(public), public, role, level, epoch, raw_name)
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -209,14 +207,7 @@ def _decode_member(cursor: Cursor) -> Member:
     device_id, public, role, level, added_epoch, length = cursor.unpack(_MEMBER)
     if role not in set(Role) or level >= len(LEVELS) or length > NAME_BYTES:
         raise RosterError("A roster gives a Mac a role, a level or a name that does not exist.")
-    return Member(
-        device_id=device_id,
-        public=public,
-        role=Role(role),
-        level=LEVELS[level],
-        added_epoch=added_epoch,
-        raw_name=cursor.take(length),
-    )
+    return Member(device_id, public, Role(role), LEVELS[level], added_epoch, cursor.take(length))
 
 
 def verify(roster: Roster, public: bytes) -> None:

@@ -10,7 +10,7 @@ it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,8 @@ class RosterStore:
         self._certificates: dict[bytes, bytes] = {}
         self._declined: tuple[bytes, ...] = ()
         self._epochs: dict[bytes, int] = {}
-        self._fork: Fork | None = None
+        # the undecided one; until `resolve`, nothing new is adopted and no Mac carries prompts
+        self.forked: Fork | None = None
         self._newer = [path for path in folder.glob("*.r*") if format_of(first_bytes(path)) > Home.rosters.format]
         if not self._newer:
             self._read()
@@ -79,18 +80,9 @@ class RosterStore:
     def history(self) -> Sequence[Roster]:
         return self._history
 
-    @property
-    def certificates(self) -> Mapping[bytes, bytes]:
-        return self._certificates
-
-    @property
-    def forked(self) -> Fork | None:
-        """The undecided fork, if any. Until `resolve`, nothing new is adopted and no Mac carries prompts."""
-        return self._fork
-
     def is_revoked(self, device_id: bytes) -> bool:
         """Whether the newest roster, or that of an undecided rival, revokes that Mac."""
-        tips = self._fork.tips if self._fork else self._history[-1:]
+        tips = self.forked.tips if self.forked else self._history[-1:]
         return any(roster.revocation(device_id) for roster in tips)
 
     def cluster(self) -> Cluster:
@@ -157,8 +149,10 @@ class RosterStore:
         newest = fresh[-1] if fresh else self.current
         if newest is None:
             return False
-        if fresh and self._fork:
-            raise RosterFork(f"The roster of epoch {self._fork.epoch} forked, and the fork is still undecided.", DECIDE)
+        if fresh and self.forked:
+            raise RosterFork(
+                f"The roster of epoch {self.forked.epoch} forked, and the fork is still undecided.", DECIDE
+            )
         known = {i: c for i, c in self._certificates.items() if newest.member(i)}
         certificates = member_certificates(newest, offered.certificates) | known
         for device_id in certificates.keys() - known.keys():
@@ -176,7 +170,7 @@ class RosterStore:
         Each Mac that knows both asks its own user. An admin then makes the next epoch (`affirm`), which takes the Macs
         that know only one past the fork. Raises RosterError if there is no fork, or no such roster in it.
         """
-        fork = self._fork
+        fork = self.forked
         rivals = [side[: n + 1] for side in self._rivals for n, roster in enumerate(side) if roster.hash == keep]
         if fork is None or not (rivals or keep == fork.tips[0].hash):
             raise RosterError("There is no such fork to decide.", "Look at the roster again.")
@@ -196,13 +190,13 @@ class RosterStore:
 
     @property
     def _rivals(self) -> tuple[Side, ...]:
-        return self._fork.sides[1:] if self._fork else ()
+        return self.forked.sides[1:] if self.forked else ()
 
     def _weigh(self, rivals: Iterable[Side]) -> None:
         """Determine which of these rivals branch off the current history and are open."""
         left = (left_of(self._history, self._epochs, side) for side in rivals)
         still = [side for side in left if side and is_open(self._history, side, self._declined)]
-        self._fork = fork_of(self._history, still[:MAX_RIVALS])
+        self.forked = fork_of(self._history, still[:MAX_RIVALS])
 
     def _refusal(self, rival: Side) -> RosterFork:
         epoch = rival[0].epoch
@@ -227,7 +221,7 @@ class RosterStore:
         self._declined = declined
 
     def _keep(self, rivals: list[Side]) -> None:
-        self._fork = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
+        self.forked = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
         kept = [roster for side in rivals[:MAX_RIVALS] for roster in side]
         wanted = {self._folder / f"{roster.epoch:08d}-{roster.hash.hex()}.rival": roster for roster in kept}
         there = set(self._folder.glob("*.rival"))

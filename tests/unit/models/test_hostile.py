@@ -23,7 +23,7 @@ from core.models.files.manifest import Manifests
 from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.sandbox import Job, run_child
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.building import build
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
 from core.settings import MIB
@@ -297,7 +297,7 @@ def gates(model: Path) -> dict[str, str]:
     opened: dict[str, Callable[[Path], object]] = {
         "catalog": read_entry,
         "tokens": Tokens.load,
-        "weights": lambda directory: build_lazily(read_folder(directory)),
+        "weights": lambda directory: build(read_folder(directory)).model,
         "manifest": lambda directory: Manifests(directory.with_suffix(".hashes")).of(directory),
     }
     said: dict[str, str] = {}

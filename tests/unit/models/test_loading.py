@@ -19,7 +19,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
 from core.models.files.model_folder import read_folder
 from core.models.made.maker import random_model
-from core.models.slicing.loading import build_lazily, load_slice, slice_parts
+from core.models.slicing.building import build
+from core.models.slicing.loading import load_slice, slice_parts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 from tests.support.checkpoints import REWRITES, change_config, read_weights, write_weights
@@ -259,7 +260,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(model: Path) -> None:
 
 
 def test_a_lazily_built_model_is_the_familys_own(original: Path) -> None:
-    model = build_lazily(read_folder(original))
+    model = build(read_folder(original)).model
     assert type(model).__module__ == "mlx_lm.models.llama"
     assert type(model).__name__ == "Model"
 

@@ -15,7 +15,7 @@ from core.models.files.model_folder import read_folder
 from core.models.files.model_settings import ModelSettings, settings_of
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.suitability import ADAPTER, NO_TEMPLATE, STALE_INDEX, check_suitable, notes_on
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.building import build
 from core.requests.plans import PreviewRequest
 from core.settings import Home
 from tests.support.maker import make_model
@@ -145,4 +145,4 @@ def test_the_folders_of_lm_studio_are_found_by_publisher_and_name(model: Path, t
 def test_a_path_may_look_like_a_pattern(model: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(model, tmp_path / "Models [ext]" / "tiny*"))
     assert isinstance(read_entry(place), ModelEntry)
-    build_lazily(read_folder(place))
+    build(read_folder(place))

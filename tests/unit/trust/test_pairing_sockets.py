@@ -82,7 +82,7 @@ async def test_two_fresh_macs_found_a_cluster(stores: list[RosterStore]) -> None
     assert (theirs.device_id, theirs.name, theirs.is_admin) == (mac(1).device_id, "mac1", False)
     assert (mine.device_id, mine.name, mine.is_admin) == (mac(0).device_id, "mac0", True)
     assert stores[0].cluster() == stores[1].cluster()
-    assert set(stores[0].certificates) == {mac(0).device_id, mac(1).device_id}
+    assert set(stores[0].cluster().certificates) == {mac(0).device_id, mac(1).device_id}
     assert stores[0].current
     assert stores[0].current.epoch == 2
 
@@ -95,7 +95,7 @@ async def test_the_admin_admits_a_third_mac_whoever_dials(stores: list[RosterSto
     async with window(3, stores[3]) as server:
         await asyncio.gather(offer(server, 0, stores[0]), server.wait())
     assert stores[3].cluster() == stores[0].cluster()
-    assert len(stores[0].cluster().roster.members) == len(stores[0].certificates) == 4
+    assert len(stores[0].cluster().roster.members) == len(stores[0].cluster().certificates) == 4
     assert stores[2].current == RosterStore(stores[2]._folder).current
 
 

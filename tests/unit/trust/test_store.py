@@ -108,9 +108,9 @@ def test_a_certificate_that_could_mint_identities_is_refused(tmp_path: Path) -> 
 def test_certificates_of_strangers_are_left_out(tmp_path: Path) -> None:
     store = RosterStore(tmp_path / "r")
     store.adopt(bundle(chain(2), mac(0).certificate_der, mac(2).certificate_der))
-    assert set(store.certificates) == {mac(0).device_id}
+    assert set(store.cluster().certificates) == {mac(0).device_id}
     store.adopt(bundle(chain(3)[2:], mac(2).certificate_der))
-    assert set(store.certificates) == {mac(0).device_id, mac(2).device_id}
+    assert set(store.cluster().certificates) == {mac(0).device_id, mac(2).device_id}
 
 
 def test_bundles_since_an_epoch_and_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_a_person_takes_the_other_side(store: RosterStore, tmp_path: Path) -> No
     for one in (store, again(tmp_path)):
         assert one.current == rival()
         assert one.forked is None
-        assert set(one.certificates) <= {mac(0).device_id, mac(2).device_id}
+        assert set(one.cluster().certificates) <= {mac(0).device_id, mac(2).device_id}
         with pytest.raises(RosterError, match="decided against"):
             one.adopt(bundle((SECOND,)))
     assert store.adopt(bundle((rival(), affirm(rival(), mac(0))), mac(2).certificate_der))
@@ -319,6 +319,6 @@ def test_levels_come_from_the_roster(store: RosterStore) -> None:
 def test_what_this_mac_makes_itself_is_taken_like_anything_else(store: RosterStore) -> None:
     store.advance(THIRD, [mac(2).certificate_der])
     assert store.current == THIRD
-    assert mac(2).device_id in store.certificates
+    assert mac(2).device_id in store.cluster().certificates
     with pytest.raises(RosterError, match="Gap"):
         store.advance(chain(5)[4])

@@ -11,7 +11,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.sampling import greedy
 from core.errors import UnsupportedModel
 from core.models.files.model_folder import read_folder
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.building import build
 from core.worker.draft_model import CHUNK, LoadedDraft, load_draft
 from tests.support.maker import make_model
 
@@ -33,7 +33,7 @@ def draft(directory: Path) -> LoadedDraft:
 
 
 def test_it_goes_on_as_mlx_lm_does_with_whatever_history_it_is_given(directory: Path, draft: LoadedDraft) -> None:
-    model = build_lazily(read_folder(directory))
+    model = build(read_folder(directory)).model
 
     def expected(tokens: list[int], count: int) -> tuple[int, ...]:
         caches, said = make_prompt_cache(model), list(tokens)
