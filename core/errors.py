@@ -18,6 +18,10 @@ class MaclusterError(Exception):
 
     fix_by_default = ""
 
+    def __init_subclass__(cls, fix: str = "") -> None:
+        """`fix`: what helps against errors of this kind, if an error says nothing else; its parent's if left out."""
+        cls.fix_by_default = fix or cls.fix_by_default
+
     def __init__(self, what: str, fix: str = "") -> None:
         super().__init__(what)
         self.what = what
@@ -43,28 +47,20 @@ class PlanError(MaclusterError):
     """No plan can be made."""
 
 
-class NoPeers(PlanError):
+class NoPeers(PlanError, fix="Start macluster on a Mac and pair it."):
     """There is no Mac to plan for."""
 
-    fix_by_default = "Start macluster on a Mac and pair it."
 
-
-class TooManyPeers(PlanError):
+class TooManyPeers(PlanError, fix="Leave a Mac out of the split."):
     """More Macs than layers."""
 
-    fix_by_default = "Leave a Mac out of the split."
 
-
-class BadBudget(PlanError):
+class BadBudget(PlanError, fix="Give every Mac in the split a budget above zero."):
     """A memory budget is zero or negative."""
 
-    fix_by_default = "Give every Mac in the split a budget above zero."
 
-
-class DoesNotFit(PlanError):
+class DoesNotFit(PlanError, fix="Free memory there, pair another Mac, or choose a smaller model."):
     """The model needs more memory than a Mac has."""
-
-    fix_by_default = "Free memory there, pair another Mac, or choose a smaller model."
 
 
 class IllegalCut(PlanError):
@@ -75,32 +71,24 @@ class ModelError(MaclusterError):
     """Something is wrong with a model."""
 
 
-class ModelNotFound(ModelError):
+class ModelNotFound(ModelError, fix="`macluster models` lists what is here."):
     """No such model on this Mac."""
 
-    fix_by_default = "`macluster models` lists what is here."
 
-
-class BadModel(ModelError):
+class BadModel(ModelError, fix="Download the model again."):
     """A file of the model is missing, damaged or hostile."""
-
-    fix_by_default = "Download the model again."
 
 
 class UnsupportedModel(ModelError):
     """The architecture cannot run here."""
 
 
-class ModelMismatch(ModelError):
+class ModelMismatch(ModelError, fix="Copy the same model directory to both Macs."):
     """Two Macs hold different files under one name."""
 
-    fix_by_default = "Copy the same model directory to both Macs."
 
-
-class TransferError(ModelError):
+class TransferError(ModelError, fix="Try again: it continues where it stopped."):
     """Files of a model can't be downloaded or copied. Files already here are kept."""
-
-    fix_by_default = "Try again: it continues where it stopped."
 
 
 class TrustError(MaclusterError):
@@ -111,10 +99,8 @@ class IdentityError(TrustError):
     """The device key cannot be used safely."""
 
 
-class PairingError(TrustError):
+class PairingError(TrustError, fix="Start pairing again on both Macs and compare the digits."):
     """Pairing was refused, timed out or compared wrong; nothing was saved."""
-
-    fix_by_default = "Start pairing again on both Macs and compare the digits."
 
 
 class RosterError(TrustError):
@@ -129,20 +115,16 @@ class RosterFork(RosterError):
     """Two different roster histories are both validly signed; a user decides which one counts."""
 
 
-class NotPaired(TrustError):
+class NotPaired(TrustError, fix="Pair it first: `macluster pair`."):
     """A Mac in the plan is below "paired"."""
-
-    fix_by_default = "Pair it first: `macluster pair`."
 
 
 class LinkError(MaclusterError):
     """A link between two Macs failed."""
 
 
-class ProtocolError(LinkError):
+class ProtocolError(LinkError, fix="Run the same version of macluster on every Mac."):
     """Bytes that no honest peer sends."""
-
-    fix_by_default = "Run the same version of macluster on every Mac."
 
 
 class NotUnderstood(ProtocolError):
@@ -153,10 +135,8 @@ class NotUnderstood(ProtocolError):
         self.message = message  # its frame and tag
 
 
-class HandshakeError(LinkError):
+class HandshakeError(LinkError, fix="If that Mac was reinstalled, pair it again."):
     """The other end did not prove who it is."""
-
-    fix_by_default = "If that Mac was reinstalled, pair it again."
 
 
 class OtherVersion(HandshakeError):
@@ -167,54 +147,40 @@ class WrongKey(HandshakeError):
     """Another key answered than expected, or its certificate could sign others."""
 
 
-class SealError(LinkError):
+class SealError(LinkError, fix="Try again. If it happens again, check for faulty or hostile network gear."):
     """A frame failed authentication: it was changed, replayed or reordered."""
 
-    fix_by_default = "Try again. If it happens again, check for faulty or hostile network gear."
 
-
-class LinkLost(LinkError):
+class LinkLost(LinkError, fix="The log has the reason. Reload the model if it doesn't recover by itself."):
     """The other end went away."""
 
-    fix_by_default = "The log has the reason. Reload the model if it doesn't recover by itself."
 
-
-class LinkTimeout(LinkError):
+class LinkTimeout(LinkError, fix="Check whether that Mac is asleep or overloaded, then try again."):
     """The other end did not answer in time."""
-
-    fix_by_default = "Check whether that Mac is asleep or overloaded, then try again."
 
 
 class NoAnswer(LinkTimeout):
     """The ring did not answer after repeated requests."""
 
 
-class GroupFailed(LinkError):
+class GroupFailed(LinkError, fix="Load the model split by layers (`--parallelism pp`)."):
     """The ranks of a tensor plan can't form their group, or one of them left it."""
-
-    fix_by_default = "Load the model split by layers (`--parallelism pp`)."
 
 
 class WorkerError(MaclusterError):
     """A worker process failed."""
 
 
-class WorkerDied(WorkerError):
+class WorkerDied(WorkerError, fix="Load the model again; the log says why it ended."):
     """A worker process ended."""
 
-    fix_by_default = "Load the model again; the log says why it ended."
 
-
-class CachesLost(WorkerError):
+class CachesLost(WorkerError, fix="Ask again."):
     """A stage lost a cache that an answer needs; it can be rebuilt from the token log."""
 
-    fix_by_default = "Ask again."
 
-
-class StageFailed(WorkerError):
+class StageFailed(WorkerError, fix="That Mac's log has the reason."):
     """A stage could not compute."""
-
-    fix_by_default = "That Mac's log has the reason."
 
 
 class SessionError(MaclusterError):
@@ -225,44 +191,35 @@ class NodeError(MaclusterError):
     """This Mac's node can't do the request."""
 
 
-class NodeUnreachable(NodeError):
+class NodeUnreachable(NodeError, fix="Start one: `macluster` with its screen, or `macluster node` without one."):
     """No node runs on this Mac."""
-
-    fix_by_default = "Start one: `macluster` with its screen, or `macluster node` without one."
 
 
 class VersionsDiffer(NodeError):
     """The node and this command have different versions, and can't do this together."""
 
 
-class PortTaken(NodeError):
+class PortTaken(
+    NodeError, fix="Quit that program, or choose another port: `macluster node --port 0` uses any free one."
+):
     """Another program uses the node's port."""
 
-    fix_by_default = "Quit that program, or choose another port: `macluster node --port 0` uses any free one."
 
-
-class NotLoaded(NodeError):
+class NotLoaded(NodeError, fix="Load one: `macluster load MODEL`."):
     """A request came while no model is loaded."""
 
-    fix_by_default = "Load one: `macluster load MODEL`."
 
-
-class NotReady(NotLoaded):
+class NotReady(NotLoaded, fix="Try again when that is over."):
     """A model is loading, or its plan is recovering."""
 
-    fix_by_default = "Try again when that is over."
 
-
-class Parked(NodeError):
+class Parked(NodeError, fix="Load the model again, then continue it: `macluster run MODEL --continue`."):
     """An answer stopped because a Mac is missing; its text is kept and can be continued."""
 
-    fix_by_default = "Load the model again, then continue it: `macluster run MODEL --continue`."
 
-
-class Busy(NodeError):
+class Busy(NodeError, fix="Wait for it to finish, or cancel it."):
     """The queue is full, or another load is running."""
 
-    fix_by_default = "Wait for it to finish, or cancel it."
     retry_s = 1  # seconds until another try makes sense
 
 

@@ -5,7 +5,6 @@ Other backends of `keyring` are refused: they may store passwords in a plain fil
 
 from __future__ import annotations
 
-import configparser
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,8 +25,6 @@ PATIENCE_S: Final = 120.0
 
 # ValueError: an item under our name that is no UTF-8, so none of ours.
 _REFUSED: Final = (KeyringError, ValueError, OSError)
-# What a keyring.cfg or an environment variable that names no proper back end makes of `get_keyring`.
-_MISCONFIGURED: Final = (*_REFUSED, ImportError, AttributeError, TypeError, RuntimeError, configparser.Error)
 
 # what Apple's number in the words of keyring means to a person, and what to do
 _MEANING: Final = {
@@ -121,6 +118,6 @@ def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:
 def _keychain() -> macOS.Keyring | None:
     try:
         backend = keyring.get_keyring()
-    except _MISCONFIGURED:
+    except Exception:  # a keyring.cfg or an environment variable may name no proper back end
         return None
     return backend if isinstance(backend, macOS.Keyring) else None

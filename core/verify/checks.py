@@ -38,7 +38,7 @@ def checks_of(host: str) -> tuple[Check, ...]:
         Check("sleep", "the node's clock stands still while this Mac sleeps", machine.sleep),
         Check("firewall", "other Macs can connect", machine.incoming),
         Check("Bonjour", "this Mac is found and finds others", partial(machine.bonjour, host)),
-        Check("ports", "macOS reports the kind of each network port", machine.ports(host)),
+        Check("ports", "macOS reports the kind of each network port", partial(machine.ports, host)),
         Check("rdma", "macOS reports whether this Mac has RDMA, and its devices", machine.rdma),
         Check("working set", "macOS reports how much memory the GPU can use", working_set, MEMORY_S),
         Check("wired memory", "loaded weights are wired", wired, MEMORY_S),

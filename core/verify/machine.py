@@ -173,15 +173,11 @@ def open_files(_: threading.Event) -> Outcome:
     return passed(f"{FEW_FILES} files open at once")
 
 
-def ports(host: str) -> Callable[[threading.Event], Outcome]:
+def ports(host: str, _: threading.Event) -> Outcome:
     """Check the kinds of this Mac's network ports. `host`: as for a node."""
-
-    def check(_: threading.Event) -> Outcome:
-        if sys.platform != "darwin":
-            return NOT_A_MAC
-        return ports_outcome(interfaces(), host) if len(listed_kinds()) > 1 else failed(f"{LISTED} can't be read")
-
-    return check
+    if sys.platform != "darwin":
+        return NOT_A_MAC
+    return ports_outcome(interfaces(), host) if len(listed_kinds()) > 1 else failed(f"{LISTED} can't be read")
 
 
 def ports_outcome(found: Iterable[Interface], host: str) -> Outcome:

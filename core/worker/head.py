@@ -69,7 +69,7 @@ class Head:
         self.reading = Reading(plan, layers.caches.count, self._scheduler, restoring, report)
         self._rows: dict[str, AnswerRow] = {}
         self._choice = TokenChoice(pipeline, self._scheduler, self._rows)
-        self._telemetry = HeadTelemetry(plan, pipeline, self._scheduler, report)
+        self.telemetry = HeadTelemetry(plan, pipeline, self._scheduler, report)
         self._done: list[AnswerDone] = []  # finished answers that wait for the stages' figures
         self._is_prompt_only = False  # the stages' figures contain no step yet
 
@@ -132,10 +132,6 @@ class Head:
             self.reading.stop(request_id)
             self._report(untouched(request, "cancelled"))
 
-    def took(self, tokens: int, seconds: float) -> None:
-        """Note how long `tokens` tokens of a prompt took, for the size of the next chunks."""
-        self._telemetry.took(tokens, seconds)
-
     def turn(self, inbox: Inbox | None) -> None:
         self._turn(inbox)
         if phases := self.pipeline.stage.meter.phases:
@@ -160,7 +156,7 @@ class Head:
         else:
             self.pipeline.stage.prepare(self._choice.foresee)
             beside = self.reading.other if self.reading.is_busy else None
-            self.pipeline.wait(inbox, self._telemetry.due, beside)
+            self.pipeline.wait(inbox, self.telemetry.due, beside)
 
     def flush(self) -> None:
         done, self._done = self._done, []
@@ -223,10 +219,10 @@ class Head:
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
                 every, tokens = self._scores_prompt(work), mx.array(work.tokens)
-                self._telemetry.leaves(work)
+                self.telemetry.leaves(work)
                 self.pipeline.forward(work.handle, tokens, quiet=not every, every=every, request=request, work=work)
                 self._read_draft(work)
-                self._telemetry.watch(work)
+                self.telemetry.watch(work)
             case Step():
                 if self._is_prompt_only:  # else a short answer had figures of its prompt only
                     self._is_prompt_only = False
@@ -270,7 +266,7 @@ class Head:
             if isinstance(work, Chunk) and answer.logits is not None and self._scores_prompt(work):
                 self._report_prompt_logprobs(work, answer.logits[0])
             if isinstance(work, Chunk):
-                self._telemetry.is_back(work)
+                self.telemetry.is_back(work)
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
@@ -337,13 +333,13 @@ class Head:
         self._report_batch()
 
     def _has_news(self) -> bool:
-        if self._telemetry.take():
+        if self.telemetry.take():
             if not self.pipeline.awaits_samples:
                 self.flush()
             return True
         self._report_batch()
-        return self._telemetry.ask_when_due()
+        return self.telemetry.ask_when_due()
 
     def _report_batch(self) -> None:
         if not self._done:
-            self._telemetry.report_batch(is_busy=bool(self._rows))
+            self.telemetry.report_batch(is_busy=bool(self._rows))

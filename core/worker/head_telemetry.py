@@ -53,6 +53,7 @@ class HeadTelemetry:
             self.took(sum(map(len, chunk.tokens)), monotonic() - self._timed[1])
 
     def took(self, tokens: int, seconds: float) -> None:
+        """Note how long `tokens` tokens of a prompt took, for the size of the next chunks."""
         if self._adapts:
             self._chunk_in_time = chunk_in_time(self._chunk_in_time, self._most_chunk, seconds / tokens)
             self._set_pace()

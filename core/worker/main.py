@@ -322,7 +322,7 @@ class Worker:
         def goes_on(tokens: int, seconds: float) -> None:
             self._report(messages.Proving())
             if tokens:
-                head.took(tokens, seconds)
+                head.telemetry.took(tokens, seconds)
 
         try:
             self._report(prove(plan, pipeline, held.reference, goes_on))

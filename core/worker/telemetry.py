@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic, perf_counter
-from types import TracebackType
 from typing import Final
 
 from core.events import Sight
@@ -31,9 +30,7 @@ class SpanClock:
         self._since = perf_counter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.seconds += perf_counter() - self._since
 
 

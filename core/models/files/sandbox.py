@@ -71,8 +71,8 @@ class Child(NamedTuple):
         return cls(process, psutil.Process(process.pid), ours, start)
 
 
-def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
-    """Run `job` with `request` on standard input until it ends; returns exit status and output.
+def run_child(job: Job, stop: threading.Event | None = None) -> tuple[int, bytes]:
+    """Run `job` until it ends; returns exit status and output.
 
     Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit, and
     NodeError if the child cannot start.
@@ -80,7 +80,7 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     child = Child.begin(job, answers_by_line=False)
     with child.line, child.process:
         try:
-            answer = b"".join(exchange(child, job, request, is_last=True, stop=stop))
+            answer = b"".join(exchange(child, job, b"", is_last=True, stop=stop))
             status = child.process.wait(END_S)
         except subprocess.TimeoutExpired as error:
             raise BadModel(f"{job.subject} does not end.", job.fix) from error

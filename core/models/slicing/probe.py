@@ -1,7 +1,8 @@
 """Traces one lazy forward of a whole model, computing nothing, to learn the structure of its family.
 
 Finds the order of the layers, the cache of each, the arrays passed between them, and the parameters read before the
-first and after the last layer; from these, the legal cuts.
+first and after the last layer; from these, the legal cuts. Layers that share a cache, keys or another unsent value stay
+together: some borrow the keys of an earlier layer, as in gemma.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_the_program_that_the_firewall_asks_about_is_told_without_its_folder(mon
 def test_a_list_of_ports_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(network_kind, "LISTED", tmp_path / "none")
-    assert machine.ports("0.0.0.0")(threading.Event()).figure.endswith("NetworkInterfaces.plist can't be read")
+    assert machine.ports("0.0.0.0", threading.Event()).figure.endswith("NetworkInterfaces.plist can't be read")
 
 
 def test_without_the_local_network_permission_the_advice_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
