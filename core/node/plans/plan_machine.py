@@ -667,7 +667,7 @@ class PlanMachine:
 
     @property
     def _names(self) -> dict[str, str]:
-        """Those of the Macs of this split and the one that a recovery began with."""
+        """Names of the Macs of this split and the one that a recovery began with."""
         return {stage.device_id: stage.peer for stage in (*self._before.stages, *self.plan.stages)}
 
     def _name(self, device_id: str) -> str:

@@ -120,9 +120,7 @@ class Planning:
             macs = self._macs(request)
             drafter = await self._drafter(request, entry)
             preview = await self._preview(entry, request, await self._profiles.of(entry), macs, drafter)
-            if parts and (split := preview.plan or preview.draft):
-                return msgspec.structs.replace(preview, parts=await self._profiles.parts(entry, split))
-            return preview
+            return await self._profiles.with_parts(entry, preview) if parts else preview
         except errors.MaclusterError as error:
             return PlanPreview(problem=error.problem)
 

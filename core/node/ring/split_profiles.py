@@ -19,6 +19,7 @@ from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
 from core.models.files.sandbox import TRY_AGAIN, Job, run_child
 from core.models.slicing.split_profile import SplitProfile
+from core.requests.plans import PlanPreview
 from core.settings import MIB, Home
 from core.trust.file_formats import JsonFile
 from core.trust.private_files import private_folder
@@ -63,6 +64,10 @@ class SplitProfiles:
             with contextlib.suppress(TrustError, UnsupportedModel):
                 self._found[entry.fingerprint] = _checked(_FILE.read(self._file(entry)), entry)
         return self._found.get(entry.fingerprint)
+
+    async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
+        plan = preview.plan or preview.draft
+        return msgspec.structs.replace(preview, parts=await self.parts(entry, plan)) if plan else preview
 
     async def parts(self, entry: ModelEntry, plan: Plan) -> tuple[FileParts, ...]:
         ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
