@@ -39,37 +39,30 @@ RESTART = -1  # result of `serve`: the node should start again
 
 def config_from(args: argparse.Namespace) -> NodeConfig:
     physical = int(args.budget * GB) if args.chip else physical_bytes()
+    same = {name: getattr(args, name) for name in ("host", "port", "chip", "group", "awake", "key")}
     return NodeConfig(
+        **same,
         home=Home(args.home.expanduser().absolute()),
         name=clean_name(args.name or computer_name()) or "mac",
-        host=args.host,
-        port=args.port,
         budget_bytes=int(args.budget * GB) if args.budget else default_budget(physical),
         memory_bytes=physical,
-        chip=args.chip,
         model_roots=tuple(p.expanduser().absolute() for p in args.models) or (hub_cache(),),
         multicast=not args.no_multicast,
-        group=args.group,
         has_spare=not args.no_spare_worker,
         wires=not args.no_wired_memory,
-        awake=args.awake,
         peers=tuple(args.peer),
         api=_api_from(args),
         serves=args.serve,
         relays=not args.no_relay,
-        key=args.key,
     )
 
 
 def _api_from(args: argparse.Namespace) -> ApiOptions:
     options = ApiOptions(
+        **{name: getattr(args, name) for name in ("queue", "plain_http", "no_key", "allow_load")},
         host=args.api_host,
         port=args.api_port,
-        queue=args.queue,
         origins=frozenset(args.allow_origin),
-        plain_http=args.plain_http,
-        no_key=args.no_key,
-        allow_load=args.allow_load,
         port_option="--port" if args.tell else "--api-port",
     )
     options.check()

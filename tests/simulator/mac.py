@@ -142,7 +142,7 @@ class Node:
         sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
-        own = OwnMac(_own_peer(home), assessment, worker, networks, lambda: bus.now)
+        own = OwnMac(node, _own_peer(home), worker, networks)
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
         elsewhere = OtherPlans(own_id, bus, mesh, worker, relays=False)
         self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
@@ -174,7 +174,7 @@ class Node:
 
         relay = Relay(mesh, elsewhere, tasks, bus.now.name_of, answers.opening.check_trust)
         answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
-        relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.opening.check_trust, is_on=False)
+        relay_server = RelayServer(answering, relay, mesh, tasks, is_on=False)
         rooms = (
             room_of(
                 PeersRoom,

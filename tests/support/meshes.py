@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.events import Peer, Snapshot
+from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -44,7 +44,6 @@ class MeshHarness:
         own_id = mac(number).text_id
         self.assessment = TrustAssessment(store, self.seen, self.faults, own_id, folder)
         known = Peer(device_id=own_id, name="m", state="connected", trust="paired", is_self=True)
-        self.own = OwnMac(known, self.assessment, self.worker, Networks(HOST, self.signals), Snapshot)
         journal = Journal(folder / f"{number}-log", "m", self.bus)
         self.tasks = tasks_of(journal)
         self.messages = MessageTable()
@@ -61,6 +60,7 @@ class MeshHarness:
             tasks=self.tasks,
             messages=self.messages,
         )
+        self.own = OwnMac(self.node, known, self.worker, Networks(HOST, self.signals))
         self.mesh = Mesh(self.node, self.book, self.own)
         self.messages.add_rows(self.mesh.messages())
 

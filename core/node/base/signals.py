@@ -24,10 +24,10 @@ class Signals:
     """Passes every signal to the subscribers of its class, in the order of subscription."""
 
     def __init__(self) -> None:
-        self._handlers: dict[type[Signal], list[Callable[[Any], None]]] = {}
+        self._handlers: dict[type[Signal], list[Callable[[Any], object]]] = {}
         self._awaited: dict[type[AwaitedSignal], list[Callable[[Any], Awaitable[None]]]] = {}
 
-    def on(self, kind: type[_S], handle: Callable[[_S], None]) -> None:
+    def on(self, kind: type[_S], handle: Callable[[_S], object]) -> None:
         self._handlers.setdefault(kind, []).append(handle)
 
     def on_awaited(self, kind: type[_A], handle: Callable[[_A], Awaitable[None]]) -> None:

@@ -67,6 +67,8 @@ class FileServing:
         self._ports: dict[str, deque[BlockPort]] = {}
         self._last: ServedModel | None = None
         self._requests = OnePerMac(self._open_port, MAX_PORTS)
+        # opens a port for a link to a model, closing the oldest beyond the limit; hashes the model first if needed
+        self.open_port = self._requests.take
 
     def gone(self, device_id: str) -> None:
         self._requests.forget(device_id)
@@ -78,10 +80,6 @@ class FileServing:
         for port in chain.from_iterable(self._ports.values()):
             if port.fingerprint == fingerprint:
                 port.close()
-
-    async def open_port(self, device_id: str, request: BytesRequest) -> None:
-        """Open a port for a link to a model, closing the oldest beyond the limit. Hashes the model first if needed."""
-        await self._requests.take(device_id, request)
 
     async def _open_port(self, device_id: str, request: BytesRequest) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from core.errors import SealError
@@ -37,9 +36,5 @@ def sweep(home: Home, now: float) -> None:
                     forget(left)
     for begun in (home.models / PARTIAL).glob("*"):
         with suppress(OSError):
-            if _touched_at(begun) < now - GIVEN_UP_S:
+            if max(each.lstat().st_mtime for each in (begun, *begun.iterdir())) < now - GIVEN_UP_S:
                 shutil.rmtree(begun)
-
-
-def _touched_at(begun: Path) -> float:
-    return max(each.lstat().st_mtime for each in (begun, *begun.iterdir()))

@@ -56,15 +56,14 @@ class TransferProgress:
         since, before = self._points[0]
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         waits_until = self.now.waits_until if self.now.waits_until > time() else 0.0
-        self.update(state=phase, done=done, total=total, bytes_per_s=rate, waits_until=waits_until)
-        self.publish()
+        self.publish(state=phase, done=done, total=total, bytes_per_s=rate, waits_until=waits_until)
 
     def wait(self, until: float) -> None:
         """Record that the hub takes no request before `until`."""
-        self.update(waits_until=until)
-        self.publish()
+        self.publish(waits_until=until)
 
-    def publish(self) -> None:
+    def publish(self, **fields: object) -> None:
+        self.update(**fields)
         self._publish(self.now, self.queued.asked_by)
 
     def update(self, **fields: object) -> None:
@@ -74,11 +73,9 @@ class TransferProgress:
     def limited(self, bytes_per_s: int) -> None:
         self.limit.change(bytes_per_s)
         self._points.clear()
-        self.update(limit_bytes_per_s=bytes_per_s)
-        self.publish()
+        self.publish(limit_bytes_per_s=bytes_per_s)
 
     def end(self, state: EndState, error: MaclusterError | None = None) -> None:
         done = self.now.total if state == "done" else self.now.done
         problem = error.problem if error else None
-        self.update(state=state, done=done, bytes_per_s=0.0, waits_until=0.0, problem=problem)
-        self.publish()
+        self.publish(state=state, done=done, bytes_per_s=0.0, waits_until=0.0, problem=problem)

@@ -396,7 +396,7 @@ class Mesh:
             self._liveness.pace(device_id, now, rests=self._rests and contact.rests)
         measured = {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
         self._rtts = {
-            mac: known if (known := self._rtts.get(mac)) and _is_near(known, rtt_s) else rtt_s
+            mac: known if (known := self._rtts.get(mac)) and abs(rtt_s - known) <= max(NEAR * known, NEAR_S) else rtt_s
             for mac, rtt_s in measured.items()
         }
 
@@ -448,7 +448,3 @@ class Mesh:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
-
-
-def _is_near(known_s: float, rtt_s: float) -> bool:
-    return abs(rtt_s - known_s) <= max(NEAR * known_s, NEAR_S)

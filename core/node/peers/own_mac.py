@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
-from core.events import Peer, Snapshot
+from core.events import Peer
 from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
+from core.node.base.context import NodeContext
 from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.peers.messages import Leads, Status
 from core.node.peers.networks import Networks
 from core.node.peers.stage_state import HeldStage
 from core.node.peers.worker_state import WorkerState
-from core.trust.trust_assessment import TrustAssessment
 
 
 class _MemoryUse(NamedTuple):
@@ -26,23 +25,11 @@ class _MemoryUse(NamedTuple):
 
 
 class OwnMac:
-    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted;
-    `has_own_gpu`: the limit of this machine's GPU counts, as for a Mac that isn't simulated.
-    """
+    """State of this Mac. `known` doesn't change while the node runs."""
 
-    def __init__(
-        self,
-        known: Peer,
-        assessment: TrustAssessment,
-        worker: WorkerState,
-        networks: Networks,
-        now: Callable[[], Snapshot],
-        *,
-        relays: bool = True,
-        has_own_gpu: bool = True,
-    ) -> None:
-        self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
-        self._networks, self._now, self._has_own_gpu, self._use = networks, now, has_own_gpu, _MemoryUse()
+    def __init__(self, node: NodeContext, known: Peer, worker: WorkerState, networks: Networks) -> None:
+        self._known, self._assessment, self._bus, self._config = known, node.assessment, node.bus, node.config
+        self._worker, self._networks, self._use = worker, networks, _MemoryUse()
         self.device_id = known.device_id
 
     def look(self) -> None:
@@ -52,7 +39,8 @@ class OwnMac:
         self._use = _MemoryUse(total, footprint_bytes(pid) if pid else 0, footprint_bytes(spare) if spare else 0)
 
     def now(self, address: str = "") -> Peer:
-        worker, limit = self._worker, (self._worker.working_set_bytes or 0) * self._has_own_gpu
+        worker = self._worker
+        limit = 0 if self._config.chip else worker.working_set_bytes or 0  # a simulated Mac has no GPU of its own
         return msgspec.structs.replace(
             self._known,
             name=self._assessment.listed_name(self.device_id) or self._known.name,
@@ -84,14 +72,14 @@ class OwnMac:
         return self._worker.stages.get(head)
 
     def _leads(self) -> Leads | None:
-        now = self._now()
+        now = self._bus.now
         if (plan := self._worker.led or (now.plan if now.recovery else None)) is None:
             return None
         return Leads(
             model=plan.name[:MAX_MODEL_NAME],
             rows=plan.rows,
             context=plan.context,
-            takes_relayed=self._relays,
+            takes_relayed=self._config.relays,
             fingerprint=plan.fingerprint,
             status=now.plan_status,
             answers=len(now.running),

@@ -50,15 +50,7 @@ class PeersRoom(Room):
         self.networks = networks = Networks(config.host, node.signals)
         proven, remember = read_proven(home.addresses), partial(write_proven, home.addresses)
         self.book = book = AddressBook(sightings, config.peers, proven, remember, networks.is_barred)
-        own = OwnMac(
-            _own_peer(node),
-            node.assessment,
-            worker,
-            networks,
-            lambda: node.bus.now,
-            relays=config.relays,
-            has_own_gpu=not config.chip,
-        )
+        own = OwnMac(node, _own_peer(node), worker, networks)
         self.mesh = mesh = Mesh(node, book, own)
         self.elsewhere = OtherPlans(node.own_id, node.bus, mesh, worker, relays=config.relays)
         self.table = table = PeerTable(node, own, worker, sightings, book, mesh)

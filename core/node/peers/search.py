@@ -28,21 +28,23 @@ class Search:
         signals = node.signals
         signals.on(Sighting, self._sighted)
         signals.on(AdvertisementEnded, lambda ended: peers.vanished(ended.device_id))
-        signals.on(NetworksChanged, self._networks_changed)
+        signals.on(NetworksChanged, lambda _: self._tasks.spawn("Following the networks", self._follow()))
 
     async def advertise(self) -> None:
-        if not self._multicast:
-            return
         try:
-            await self._discovery.look(self._mesh.port)
-        except OSError as error:
-            self._journal.warn(f"Bonjour is not available here ({_why(error)}); add Macs by address.")
+            if self._multicast:
+                await self._look()
+        except NodeError as error:
+            self._journal.warn(str(error))
 
     async def look_again(self) -> None:
         """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
         self._mesh.dialling.roster_changed()
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
+        await self._look()
+
+    async def _look(self) -> None:
         try:
             await self._discovery.look(self._mesh.port)
         except OSError as error:
@@ -72,11 +74,8 @@ class Search:
             self._journal.warn(f"{who} is advertised at {at} and elsewhere: its key decides which it is.")
         self._mesh.dialling.reach(sighting.device_id)
 
-    def _networks_changed(self, _: NetworksChanged) -> None:
-        """Look again for Macs that are not linked, on the new networks."""
-        self._tasks.spawn("Following the networks", self._follow())
-
     async def _follow(self) -> None:
+        """Look again for Macs that are not linked, on the new networks."""
         with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from core.node.peers.mesh import Mesh
 from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.relay import relayed_values
 from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
+from core.node.relay.relayed_answers import Relay
 from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
@@ -42,20 +43,10 @@ class _Asker:
 
 
 class RelayServer:
-    """Answers relayed requests while `is_on`, a limited number per Mac. `check_trust` raises if that is forbidden."""
+    """Answers relayed requests while `is_on`, a limited number per Mac."""
 
-    def __init__(
-        self,
-        answering: ApiAnswers,
-        links: Mesh,
-        tasks: Tasks,
-        name_of: Callable[[str], str],
-        check_trust: Callable[[], None],
-        *,
-        is_on: bool,
-    ) -> None:
-        self._answering, self._links, self._tasks = answering, links, tasks
-        self._name_of, self._check_trust, self._is_on = name_of, check_trust, is_on
+    def __init__(self, answering: ApiAnswers, relay: Relay, links: Mesh, tasks: Tasks, *, is_on: bool) -> None:
+        self._answering, self._relay, self._links, self._tasks, self._is_on = answering, relay, links, tasks, is_on
         self._askers: dict[str, _Asker] = {}
 
     async def handle_message(self, device_id: str, message: RelayRequest | RelayStop) -> None:
@@ -83,7 +74,7 @@ class RelayServer:
         task.add_done_callback(lambda _: asker.under_way.pop(number))
 
     async def _serve(self, device_id: str, number: int, body: bytes) -> None:
-        CLIENT.set(self._name_of(device_id))
+        CLIENT.set(self._relay.name_of(device_id))
         try:
             wanted = await off_loop(len(body), partial(relayed_values.wanted_from, body))
             async with aclosing(self._replies(wanted)) as replies:
@@ -93,7 +84,7 @@ class RelayServer:
             await self._fail(device_id, number, error)
 
     async def _replies(self, wanted: relayed_values.Wanted) -> AsyncGenerator[relayed_values.Relayed, None]:
-        self._check_trust()
+        self._relay.check_trust()
         model = self._led()
         match wanted:
             case relayed_values.CountWanted(request=request):

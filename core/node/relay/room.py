@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -20,6 +22,9 @@ from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted
+from core.requests.body import Body
+
+_B = TypeVar("_B", bound=Body)
 
 
 class RelayRoom(Room):
@@ -28,8 +33,7 @@ class RelayRoom(Room):
     def __init__(self, node: NodeContext, mesh: Mesh, answers: Answers, relay: Relay, answering: ApiAnswers) -> None:
         super().__init__(node)
         self.answers, self.relay, self.chat = answers, relay, LocalChat(node, answers, answering)
-        check_trust, is_on = relay.check_trust, node.config.relays
-        self.server = RelayServer(answering, mesh, node.tasks, relay.name_of, check_trust, is_on=is_on)
+        self.server = RelayServer(answering, relay, mesh, node.tasks, is_on=node.config.relays)
 
     def messages(self) -> Iterable[MessageRow]:
         return (
@@ -41,20 +45,17 @@ class RelayRoom(Room):
     def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/chat", self.chat.ask, ChatRequest, BEGUN),
-            web.post("/v1/chat/attended", self._chat_attended),
+            web.post("/v1/chat/attended", partial(self._attend, self.chat.ask, ChatRequest)),
             route("POST", "/v1/chat/{request_id}/stop", lambda which: self.chat.cancel(which.request_id), AnswerId),
             route("POST", "/v1/answers/continue", self.answers.go_on, AnswerId, BEGUN),
-            web.post("/v1/answers/continue/attended", self._go_on_attended),
+            web.post("/v1/answers/continue/attended", partial(self._attend, self.answers.go_on, AnswerId)),
         )
 
-    async def _chat_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self.chat.ask(await body_of(request, ChatRequest)))
-
-    async def _go_on_attended(self, request: web.Request) -> web.StreamResponse:
-        return await self._attend(request, await self.answers.go_on(await body_of(request, AnswerId)))
-
-    async def _attend(self, request: web.Request, accepted: RequestAccepted) -> web.StreamResponse:
+    async def _attend(
+        self, begin: Callable[[_B], Awaitable[RequestAccepted]], takes: type[_B], request: web.Request
+    ) -> web.StreamResponse:
         """A reply that lasts as long as the answer, which is cancelled if the client is gone before."""
+        accepted = await begin(await body_of(request, takes))
         reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
         with suppress(ConnectionError):
             await reply.prepare(request)

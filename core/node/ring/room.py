@@ -65,12 +65,13 @@ class RingRoom(Room):
         )
 
     def subscribe(self) -> None:
-        signals = self.node.signals
+        signals, tasks = self.node.signals, self.node.tasks
         signals.on_awaited(LinkEnded, self._link_ended)
         signals.on_awaited(MacLeft, self._mac_left)
         signals.on(WorkerReported, self._worker_reported)
         signals.on(WorkerEnded, self._worker_ended)
-        signals.on(PlanDistrusted, self._distrusted)
+        leave = self.member.distrust
+        signals.on(PlanDistrusted, lambda plan: tasks.spawn_essential("Leaving a plan", leave(plan.problem)))
 
     def _prepare_stage(self, head: str, order: wire.PrepareStage) -> None:
         """Prepare a stage; refuse it on a defect, since no other Mac may stop this node."""
@@ -98,6 +99,3 @@ class RingRoom(Room):
     def _worker_ended(self, ended: WorkerEnded) -> None:
         self.node.journal.error(ended.error.what)
         self.node.tasks.spawn_essential("The end of the worker", self.member.lose(ended.error.problem))
-
-    def _distrusted(self, plan: PlanDistrusted) -> None:
-        self.node.tasks.spawn_essential("Leaving a plan", self.member.distrust(plan.problem))

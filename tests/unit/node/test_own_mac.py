@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from core.events import Peer, Snapshot
+from core.events import Peer
 from core.node.base.signals import Signals
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.worker_state import WorkerState
 from core.settings import GB
+from tests.support.contexts import context_of
 
 BUDGET, LIMIT = 24 * GB, 22 * GB
 
@@ -20,7 +21,8 @@ BUDGET, LIMIT = 24 * GB, 22 * GB
 def own_mac(worker: WorkerState, *, has_own_gpu: bool = True) -> OwnMac:
     known = Peer(device_id="a", name="a", memory_bytes=32 * GB, budget_bytes=BUDGET, is_self=True)
     assessment: Any = SimpleNamespace(listed_name=lambda _: "", of=lambda _: SimpleNamespace(level="paired"))
-    return OwnMac(known, assessment, worker, Networks("127.0.0.1", Signals(), tuple), Snapshot, has_own_gpu=has_own_gpu)
+    node = context_of(assessment=assessment, config={} if has_own_gpu else {"chip": "M1"})
+    return OwnMac(node, known, worker, Networks("127.0.0.1", Signals(), tuple))
 
 
 @pytest.mark.parametrize(

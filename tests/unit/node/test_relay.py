@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,7 +89,8 @@ class HeadAndMember:
 
     def serves(self, *, is_on: bool) -> RelayServer:
         check = self.harness.answers.opening.check_trust
-        return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)  # type: ignore[arg-type]
+        relay: Any = SimpleNamespace(name_of=lambda _: "mbp", check_trust=check)
+        return RelayServer(self.answering, relay, self.back, self.tasks, is_on=is_on)  # type: ignore[arg-type]
 
     @property
     def leader(self) -> LeaderAnswers:
