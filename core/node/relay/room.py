@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -45,23 +44,27 @@ class RelayRoom(Room):
     def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/chat", self.chat.ask, ChatRequest, BEGUN),
-            web.post("/v1/chat/attended", partial(self._attend, self.chat.ask, ChatRequest)),
+            self._attended("/v1/chat/attended", self.chat.ask, ChatRequest),
             route("POST", "/v1/chat/{request_id}/stop", lambda which: self.chat.cancel(which.request_id), AnswerId),
             route("POST", "/v1/answers/continue", self.answers.go_on, AnswerId, BEGUN),
-            web.post("/v1/answers/continue/attended", partial(self._attend, self.answers.go_on, AnswerId)),
+            self._attended("/v1/answers/continue/attended", self.answers.go_on, AnswerId),
         )
 
-    async def _attend(
-        self, begin: Callable[[_B], Awaitable[RequestAccepted]], takes: type[_B], request: web.Request
-    ) -> web.StreamResponse:
-        """A reply that lasts as long as the answer, which is cancelled if the client is gone before."""
-        accepted = await begin(await body_of(request, takes))
-        reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
-        with suppress(ConnectionError):
-            await reply.prepare(request)
-            await reply.write(b"data: " + msgspec.json.encode(accepted) + b"\n\n")
-        await self.chat.attend(accepted.request_id, lambda: request.transport is None or request.transport.is_closing())
-        return reply
+    def _attended(self, path: str, begin: Callable[[_B], Awaitable[RequestAccepted]], takes: type[_B]) -> web.RouteDef:
+        """A row whose reply lasts as long as the answer, which is cancelled if the client is gone before."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            accepted = await begin(await body_of(request, takes))
+            reply = web.StreamResponse(status=BEGUN, headers={"Content-Type": "text/event-stream"})
+            with suppress(ConnectionError):
+                await reply.prepare(request)
+                await reply.write(b"data: " + msgspec.json.encode(accepted) + b"\n\n")
+            await self.chat.attend(
+                accepted.request_id, lambda: request.transport is None or request.transport.is_closing()
+            )
+            return reply
+
+        return web.post(path, handle)
 
     def subscribe(self) -> None:
         self.node.signals.on(MacGone, self._gone)
