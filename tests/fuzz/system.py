@@ -150,7 +150,7 @@ class _Bench:
             new = self._system.in_place_of(question)
             self._stack.enter_context(patch.object(question.where, question.name, new))
         for module, pause, now in (
-            (service, "LOOK_S", 0.0),
+            (service, "LOOK_S", 1e-4),
             (tasks, "RESTART_S", (0.0,)),
             (worker_supervisor, "BACK_OFF_S", (0.0,)),
         ):

@@ -15,8 +15,8 @@ _NO_HOP: Final = HopSample(
     source="", target="", frames=0, bytes=0, compute_s=0, codec_s=0, seal_s=0, send_s=0, wait_s=0, open_s=0
 )
 
-_TIMES: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open_s")
-_SUMS: Final = ("frames", "bytes", "wire_s", *_TIMES)
+_TIMES: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wire_s", "open_s", "source_s", "target_s")
+_SUMS: Final = ("frames", "bytes", *_TIMES)
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
@@ -27,18 +27,19 @@ class HopPoint(Value, frozen=True, kw_only=True):
     at: float
     frames: int
     bytes: int
+    compute_s: float  # of the sender
+    seal_s: float  # encoding, encrypting and decrypting at both ends, with `codec_s` and `open_s`
+    wire_s: float  # `send_s` plus half a round trip per frame
+    source_s: float  # everything the sender did; on the first Mac, with `target_s`, one turn of the ring
+    target_s: float  # the receiver waiting and decrypting
     first: bool  # first sample of a request, which contains its prefill
-    compute_s: float = 0.0  # of the sender, like the next three
     codec_s: float = 0.0
-    seal_s: float = 0.0
     send_s: float = 0.0
-    wire_s: float = 0.0  # half a round trip per frame
-    wait_s: float = 0.0  # of the receiver
-    open_s: float = 0.0  # of the receiver
+    open_s: float = 0.0
 
     @property
     def transfer_s(self) -> float:
-        return self.codec_s + self.seal_s + self.send_s + self.wire_s + self.open_s
+        return self.seal_s + self.wire_s
 
 
 def point_of(
@@ -55,15 +56,26 @@ def point_of(
     frames = sample.frames - since.frames
     if frames <= 0:
         return base, None
+
+    def spent(*fields: str) -> float:
+        seconds: float = sum(getattr(sample, f) - getattr(since, f) for f in fields)
+        return max(0.0, seconds)
+
     return base, HopPoint(
         source=sample.source,
         target=sample.target,
         at=now,
         frames=frames,
         bytes=sample.bytes - since.bytes,
+        compute_s=spent("compute_s"),
+        seal_s=spent("codec_s", "seal_s", "open_s"),
+        wire_s=spent("send_s") + frames * (sample.rtt_s or 0.0) / 2,
+        source_s=spent("compute_s", "codec_s", "seal_s", "send_s"),
+        target_s=spent("wait_s", "open_s"),
         first=fresh,
-        wire_s=frames * (sample.rtt_s or 0.0) / 2,
-        **{field: max(0.0, getattr(sample, field) - getattr(since, field)) for field in _TIMES},
+        codec_s=spent("codec_s"),
+        send_s=spent("send_s"),
+        open_s=spent("open_s"),
     )
 
 

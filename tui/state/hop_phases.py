@@ -65,8 +65,22 @@ def phases_of(points: list[HopPoint]) -> Phases | None:
     frames = sum(p.frames for p in points)
     if not frames:
         return None
-    means = {field: sum(getattr(p, field) for p in points) / frames for field in Phases._fields if field != "frames"}
-    return Phases(**means, frames=frames)
+
+    def mean(field: str) -> float:
+        return float(sum(getattr(p, field) for p in points)) / frames
+
+    codec_s, send_s, open_s = mean("codec_s"), mean("send_s"), mean("open_s")
+    return Phases(
+        compute_s=mean("compute_s"),
+        codec_s=codec_s,
+        seal_s=max(0.0, mean("seal_s") - codec_s - open_s),
+        send_s=send_s,
+        wire_s=max(0.0, mean("wire_s") - send_s),
+        open_s=open_s,
+        wait_s=max(0.0, mean("target_s") - open_s),
+        bytes=mean("bytes"),
+        frames=frames,
+    )
 
 
 def spread_of(points: list[HopPoint]) -> Spread | None:

@@ -113,7 +113,7 @@ def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
 
 
 def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
-    sent, came = _mean(leaving, "compute_s", "codec_s", "seal_s", "send_s"), _mean(coming, "wait_s", "open_s")
+    sent, came = _mean(leaving, "source_s"), _mean(coming, "target_s")
     return None if sent is None or came is None else sent + came
 
 
@@ -125,8 +125,8 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], r
         source=source,
         target=target,
         compute_s=_mean(points, "compute_s"),
-        seal_s=_mean(points, "codec_s", "seal_s", "open_s"),
-        wire_s=_mean(points, "send_s", "wire_s"),
+        seal_s=_mean(points, "seal_s"),
+        wire_s=_mean(points, "wire_s"),
         bytes_per_s=sum(p.bytes for p in recent) / transfer_s if transfer_s > 0 else None,
         rtt_s=reported.rtt_s if reported else None,
         samples=tuple((p.at, p.transfer_s / p.frames) for p in points),
@@ -135,7 +135,7 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], r
     )
 
 
-def _mean(points: list[HopPoint], *fields: str) -> float | None:
+def _mean(points: list[HopPoint], field: str) -> float | None:
     recent = points[-RECENT_POINTS:]
     frames = sum(p.frames for p in recent)
-    return sum(getattr(p, field) for p in recent for field in fields) / frames if frames else None
+    return sum(getattr(p, field) for p in recent) / frames if frames else None

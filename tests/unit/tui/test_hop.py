@@ -112,7 +112,11 @@ def point(at: float, seconds: float, frames: int = 1, *, prefill: bool = False) 
         at=at,
         frames=frames,
         bytes=10 * frames,
+        compute_s=0.0,
+        seal_s=0.0,
         wire_s=seconds * frames,
+        source_s=0.0,
+        target_s=0.0,
         first=prefill,
     )
 
