@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from core.errors import LinkTimeout, UsageError
-from core.events import Plan
+from core.events import Plan, PlanLoaded
 from core.models.files.model_folder import read_folder
 from core.node.ring.throughput_history import write_curves
 from core.plan.cost_curve import Point, curve_name
@@ -133,8 +133,9 @@ async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(demo: Demo
     assert [stage["peer"] for stage in told["plan"]["stages"]] == ["studio", "mbp"]
 
     request = LoadRequest(model=demo.model, without=(names["mini"],))
-    await client.load(request)
-    await demo.head.until(lambda w: w.now.plan_status == "ready", 240, "Loading")
+    mark = len(demo.head.seen)
+    await client.load(request)  # its events may come after its reply, and the plan before is ready, too
+    await demo.head.until(lambda w: any(isinstance(e, PlanLoaded) for e in w.seen[mark:]), 240, "Loading")
     mark = len(demo.head.seen)
     demo._nodes[1].kill()
     await demo.head.until(lambda w: any(_is_single(e) for e in w.seen[mark:]), 240, "Going on without it")
