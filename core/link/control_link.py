@@ -17,11 +17,12 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
+from core.link.accept_loop import accept_connections, readable
 from core.link.connection_admission import ConnectionAdmission, HandshakeProgress
 from core.link.control_handshake import HandshakeResult, acceptor_handshake, dialler_handshake
 from core.link.data_link import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
-from core.link.listener import accept_connections, caller_address, open_listener, readable
+from core.link.listener import caller_address, open_listener
 from core.link.rekey_limits import KeyUse
 from core.link.session import HELLO_TIMEOUT_S, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context

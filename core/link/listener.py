@@ -1,19 +1,16 @@
-"""Open listening sockets, accept connections, and determine who is calling.
+"""Open listening sockets, and determine who is calling.
 
 Over IPv6 only link-local callers are accepted: routers don't forward these addresses, so only this network can connect.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Any
 
 ANY_IPV4 = "0.0.0.0"
-PAUSE_S: Final = 0.1
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
@@ -33,36 +30,6 @@ def accept(door: socket.socket) -> tuple[socket.socket, tuple[Any, ...]]:
         sock.close()
         raise ConnectionAbortedError
     return sock, address
-
-
-async def accept_connections(
-    listener: socket.socket, make_room: Callable[[], object]
-) -> AsyncIterator[tuple[socket.socket, Any]]:
-    """Yield each connection and its address; `make_room` closes something expendable when descriptors run out."""
-    while True:
-        try:
-            sock, address = accept(listener)
-        except BlockingIOError:
-            await readable(listener)
-            continue
-        except OSError as error:
-            if not isinstance(error, ConnectionError):  # such a caller is gone already
-                make_room()
-            await asyncio.sleep(PAUSE_S)
-            continue
-        sock.setblocking(False)
-        yield sock, address
-        await asyncio.sleep(0)  # connections already waiting must not starve other tasks
-
-
-async def readable(sock: socket.socket) -> None:
-    """Wait for bytes, or a connection. `loop.sock_accept` can lose one when cancelled at that moment (Python 3.11)."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sock, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(sock)
 
 
 def caller_address(door: socket.socket, address: tuple[Any, ...]) -> str | None:

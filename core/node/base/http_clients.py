@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.link.listener import accept_connections
+from core.link.accept_loop import accept_connections
 
 # every limit that aiohttp has for a connection
 LIMITS: Final[dict[str, Any]] = {

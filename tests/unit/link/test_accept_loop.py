@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.link.listener import accept_connections
+from core.link.accept_loop import accept_connections
 from tests.support.descriptors import no_descriptor_left
 
 HOST = "127.0.0.1"
